@@ -31,7 +31,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* The process. */
+/* State of the agent's process. */
 struct alone {
 	struct loop *loop;   /* event loop of the main thread; all other threads are the agent's */
 	struct agent *agent; /* the job's agent; owned */
@@ -93,7 +93,7 @@ static int open_log(const char *socket, struct pawl_err *err)
 		return pawl_err_sys(err, "log %s", path);
 	}
 	if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX_BYTES && ftruncate(fd, 0) != 0) {
-		log_line(LOG_WARNING, "log %s grows", path);
+		log_line(LOG_WARNING, "log %s cannot be truncated, and grows", path);
 	}
 	dup2(fd, STDOUT_FILENO);
 	dup2(fd, STDERR_FILENO);
@@ -159,7 +159,7 @@ static int read_line(struct cli_reader *reader, struct agent_options *with)
 		return CLI_BAD;
 	}
 	if (what == CLI_END && with->job == NULL) {
-		cli_usage(reader->command, "--job is needed");
+		cli_usage(reader->command, "--job ID is needed");
 		return CLI_BAD;
 	}
 	return what;

@@ -60,11 +60,11 @@ struct cli_reader {
 int cli_read(struct cli_reader *reader);
 /* Returns the exit code for CLI_HELP and CLI_BAD. */
 int cli_read_exit_code(int what);
-/* Reads a whole decimal number between least and most. False: it is none, and the error is
+/* Reads a whole decimal number between least and most. False: text is no such number; the error is
  * printed. */
 bool cli_number(const struct cli_command *command, const char *what, const char *text,
 	uint64_t least, uint64_t most, uint64_t *number);
-/* Reads seconds, decimals allowed, at most most_s. False: they are none, and the error is
+/* Reads seconds, decimals allowed, at most most_s. False: text is no such time; the error is
  * printed. */
 bool cli_seconds(const struct cli_command *command, const char *what, const char *text,
 	double most_s, int64_t *ns);
@@ -76,9 +76,9 @@ void cli_help(const struct cli_command *command);
 /* ---- printing (print.c) ---- */
 
 /* Prints as fprintf does, for people. Foreign text (names, paths, reasons) cannot control a
- * terminal or look like another line: the output is escaped by base/text.h, but for the line ends
- * at the beginning and the end of fmt. So fmt has no line end in between. An unbuffered stream gets
- * one write. */
+ * terminal or look like another line: base/text.h escapes the output, except for the line ends at
+ * the beginning and the end of fmt. Therefore fmt has no line end in between. An unbuffered stream
+ * gets one write. */
 void cli_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints several lines from a source that may write lines: the scheduler's explanations. */
 void cli_print_lines(FILE *to, const char *text);

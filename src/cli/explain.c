@@ -16,9 +16,9 @@
 #define RANKS_SHOWN  12u   /* ranks shown, the latest ones */
 #define STEPS_SHOWN  3u    /* steps shown, the slowest ones */
 #define LINKS_SHOWN  6u    /* links shown, the slowest ones */
-#define BLAMED_SHARE 0.5   /* share of all lateness from which on a rank is called late */
-#define BLAMED_TIME  0.02  /* share of the whole time from which on a rank is called late */
-#define CLOCKED      20000 /* records written to measure what one costs */
+#define BLAMED_SHARE 0.5   /* share of all lateness that a rank must have to be called late */
+#define BLAMED_TIME  0.02  /* share of the whole time that its lateness must have, too */
+#define CLOCKED      20000 /* records written to measure the cost of one */
 
 enum option { TRACE, GROUP };
 
@@ -68,12 +68,12 @@ static void print_cause(const struct explain_sum *sum, const struct explain_step
 	}
 	if (latest->late_ns >= most_ns && latest->late_ns >= EXPLAIN_LATE_NS) {
 		explain_name(latest->record, name);
-		cli_print(stdout, "rank %u came %.1f ms late to number %" PRIu64 ", %s\n",
+		cli_print(stdout, "rank %u came %.1f ms late to operation %" PRIu64 ", %s\n",
 			latest->last, ms_of(latest->late_ns), latest->record->number, name);
 	} else if (longest->end_ns - longest->together_ns >= most_ns) {
 		explain_name(longest->record, name);
 		cli_print(stdout,
-			"number %" PRIu64 ", %s, took %.1f ms once all ranks had begun it\n",
+			"operation %" PRIu64 ", %s, took %.1f ms once all ranks had begun it\n",
 			longest->record->number, name,
 			ms_of(longest->end_ns - longest->together_ns));
 	} else {
@@ -96,7 +96,7 @@ static void print_steps(const struct explain_sum *sum)
 	usual_ns = sorted[sum->steps_n / 2].ns;
 	if (sum->step_ops > 0) {
 		cli_print(stdout,
-			"\n%zu steps of %zu operations, as they repeat; median %.1f ms, slowest:\n",
+			"\n%zu steps, of %zu operations that repeat; median %.1f ms, slowest:\n",
 			sum->steps_n, sum->step_ops, ms_of(usual_ns));
 	} else {
 		cli_print(stdout,
@@ -106,7 +106,7 @@ static void print_steps(const struct explain_sum *sum)
 			ms_of(usual_ns));
 	}
 	for (size_t i = 0; i < sum->steps_n && i < STEPS_SHOWN; i++) {
-		cli_print(stdout, "%10.1f ms  from number %" PRIu64 " on: ", ms_of(sorted[i].ns),
+		cli_print(stdout, "%10.1f ms  from operation %" PRIu64 " on: ", ms_of(sorted[i].ns),
 			sum->ops[sorted[i].first].record->number);
 		print_cause(sum, &sorted[i], usual_ns);
 	}
@@ -116,9 +116,9 @@ static void print_steps(const struct explain_sum *sum)
 static void print_phases(const struct explain_sum *sum, const struct explain_group *group)
 {
 	static const char *const words[EXPLAIN_PHASES] = {
-		[EXPLAIN_QUEUED] = "behind others",
-		[EXPLAIN_IDLE] = "nobody moved bytes: nobody waited yet",
-		[EXPLAIN_LATE] = "until the last rank had begun",
+		[EXPLAIN_QUEUED] = "queued behind other operations",
+		[EXPLAIN_IDLE] = "idle: no thread waited yet, and none moved bytes",
+		[EXPLAIN_LATE] = "waiting until the last rank had begun",
 		[EXPLAIN_NETWORK] = "then: bytes between hosts",
 		[EXPLAIN_MEMORY] = "then: bytes inside a host",
 	};
@@ -136,7 +136,7 @@ static void print_phases(const struct explain_sum *sum, const struct explain_gro
 				words[p]);
 		}
 	}
-	cli_print(stdout, "%10.1f %%  of the whole was adding, as far as measured\n",
+	cli_print(stdout, "%10.1f %%  of the whole was adding, as far as it was measured\n",
 		percent(sum->adding_s, all_s));
 }
 
@@ -183,7 +183,7 @@ static void print_ranks(const struct explain_sum *sum, const struct explain_grou
 	bool *shown = calloc(group->ranks, sizeof(*shown));
 	uint32_t worst = group->ranks;
 
-	cli_print(stdout, "\nwho came last, by %.1f ms or more, and how late then:\n",
+	cli_print(stdout, "\nranks that came last, by %.1f ms or more, and how late they came:\n",
 		ms_of(EXPLAIN_LATE_NS));
 	cli_print(stdout, "%6s  %-20s  %9s  %11s  %11s  %9s\n", "RANK", "HOST", "LAST", "MEDIAN",
 		"MOST", "IN ALL");
@@ -226,7 +226,8 @@ static void print_links(const struct explain_sum *sum, const struct explain_grou
 		return;
 	}
 	cli_print(stdout,
-		"\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
+		"\nrates between hosts, in the time when a host's turn to receive was; "
+		"slowest first:\n");
 	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
 		const struct explain_link *link = &sum->links[i];
 
@@ -277,7 +278,7 @@ static void print_summary(const struct explain_sum *sum, const struct explain_gr
 		"a rank's threads waited for operations %.2f s; recording took about %.2f ms\n",
 		sum->blocked_s / group->traced_ranks, clock_records(written) / 1e6);
 	if (group->traced_ranks < group->ranks) {
-		cli_print(stdout, "%u of %u ranks left no trace: what they did is not known\n",
+		cli_print(stdout, "%u of %u ranks left no trace: their part is not known\n",
 			group->ranks - group->traced_ranks, group->ranks);
 	}
 	if (gone > 0) {
@@ -297,7 +298,7 @@ static void print_group(const struct explain_sum *sum, const struct explain_grou
 {
 	print_summary(sum, group);
 	if (sum->ops_n == 0) {
-		cli_print(stdout, "there is no collective that all traces have\n");
+		cli_print(stdout, "no collective is in all traces\n");
 		return;
 	}
 	print_phases(sum, group);
@@ -408,8 +409,7 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 	}
 	if (rv == 0 && explain->rows_n > GROUPS_SHOWN) {
 		cli_print(stdout,
-			"\n%zu more groups, whose operations took less waiting: --group shows "
-			"one\n",
+			"\n%zu more groups, for which threads waited less: --group shows one\n",
 			explain->rows_n - GROUPS_SHOWN);
 	}
 	return rv;
@@ -496,7 +496,7 @@ static int main_explain(const struct cli_command *command, int argc, char **argv
 		}
 	}
 	if (!path) {
-		return cli_usage(command, "which directory? The one that PAWL_TRACE named");
+		return cli_usage(command, "DIR is needed: the directory that PAWL_TRACE named");
 	}
 	if (explain_folder(&explain, path, &err) != 0) {
 		return cli_fail(command, &err);

@@ -19,7 +19,7 @@ struct explain_files {
 	} * at;                 /* owned; sorted by group, then by rank */
 	size_t n;               /* number of entries in at */
 	int folder;             /* the directory, open; -1: none */
-	size_t bad_n;           /* files that have the name of a trace and are none */
+	size_t bad_n;           /* files that are named like a trace and are none */
 	char bad[192];          /* the first such file, and why */
 };
 
@@ -39,8 +39,8 @@ struct explain_group {
 	int64_t skew_ns;  /* largest correction of a host's clock */
 };
 
-/* Loads the files from first on that are of one group; *n: how many. PAWL_ENOMEM, PAWL_EIO,
- * PAWL_ECORRUPT: the traces do not fit each other. */
+/* Loads the traces of one group, whose files begin at index first; *n: number of files.
+ * PAWL_ENOMEM, PAWL_EIO, PAWL_ECORRUPT: the traces contradict each other. */
 int explain_group_load(struct explain_group *group, const struct explain_files *files, size_t first,
 	size_t *n, struct pawl_err *err);
 void explain_group_deinit(struct explain_group *group);

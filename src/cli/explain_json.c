@@ -1,8 +1,8 @@
 /*
  * pawl explain: traces as chrome://tracing, and Perfetto, read them ("Trace Event Format").
  *
- * A process is a rank's, a thread one of a group's channels. Events that overlap there, messages,
- * waits and links, are asynchronous ones, and get rows of their own.
+ * A process stands for a rank, and a thread for one of a group's channels. Messages, waits and
+ * links may overlap: they are asynchronous events, in rows of their own.
  */
 #include "cli/explain.h"
 
@@ -15,13 +15,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PIDS_MAX 10000000u /* process ids of a host: more than a kernel has */
-#define HOSTS    1000u     /* hosts, numbered by a digest of their names */
+#define PIDS_MAX 10000000u /* process ids that each host gets: more than a kernel has */
+#define HOSTS    1000u     /* numbers of hosts, which are digests of their names */
 #define ROWS     8u        /* threads of a group */
 
 /* The rank whose events are written. */
 struct place {
-	struct explain_json *json;         /* document that they are written to */
+	struct explain_json *json;         /* document being written */
 	const struct trace_header *header; /* header of the rank's trace */
 	int64_t base_ns; /* a record's time plus this is time since json's begin */
 	uint64_t pid;    /* id of the rank's process in the document */

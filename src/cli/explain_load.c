@@ -35,7 +35,7 @@ static int read_at(int fd, uint8_t *bytes, size_t len, size_t off, struct pawl_e
 			return pawl_err_sys(err, "read");
 		}
 		if (n == 0) {
-			return pawl_err_set(err, PAWL_ECORRUPT, "it is too short");
+			return pawl_err_set(err, PAWL_ECORRUPT, "the file is too short");
 		}
 		got += (size_t)n;
 	}
@@ -49,7 +49,8 @@ static int open_file(const struct explain_files *files, const char *name, int *f
 	return *fd >= 0 ? 0 : pawl_err_sys(err, "open");
 }
 
-/* Reads whose trace a file is. A file that is no trace is counted, and passed over. */
+/* Adds a file, with the group and the rank in its header. A file that is no trace is counted, and
+ * skipped. */
 static void add_file(struct explain_files *files, const char *name)
 {
 	uint8_t bytes[TRACE_HEADER_BYTES];
@@ -151,7 +152,7 @@ void explain_files_close(struct explain_files *files)
 
 /* ---- one group ---- */
 
-/* Loads a trace. A rank may be writing to the file meanwhile, therefore the count is read again. */
+/* Loads a trace. A rank may be writing to the file meanwhile: therefore the count is read again. */
 static int load_trace(const struct explain_files *files, const char *name, uint8_t *bytes,
 	struct trace *trace, struct pawl_err *err)
 {
@@ -195,7 +196,9 @@ static int take_trace(struct explain_group *group, struct trace *trace, struct p
 	if (rv == 0 &&
 		(header->ranks != group->ranks || header->hosts != group->hosts ||
 			group->traces[header->rank].header.ranks != 0)) {
-		rv = pawl_err_set(err, PAWL_ECORRUPT, "two traces of group %016llx do not fit",
+		rv = pawl_err_set(err, PAWL_ECORRUPT,
+			"two traces of group %016llx contradict each other: keep those of one job "
+			"only",
 			(unsigned long long)group->id);
 	}
 	if (rv != 0) {

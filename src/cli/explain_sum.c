@@ -10,9 +10,9 @@
 #define NS_PER_S       1e9
 #define SKEW_MAX_NS    (1LL << 50) /* a larger skew is not corrected */
 #define STEP_OPS_MAX   2048u       /* operations of a step, at most */
-#define STEPS_MIN      4u          /* repetitions, at least, that make a step */
-#define ODD_SHARE      20u         /* one in so many operations may differ from the step before */
-#define LINK_HOSTS_MAX 1024u       /* links are not compared between more hosts */
+#define STEPS_MIN      4u          /* fewest repetitions that make a step */
+#define ODD_SHARE      20u         /* one operation of this many may differ from the step before */
+#define LINK_HOSTS_MAX 1024u       /* hosts, at most, whose links are compared */
 #define SLOW_LINK      0.5         /* share of the median link's speed below which a link is slow */
 
 void explain_name(const struct trace_record *record, char *text)
@@ -41,7 +41,7 @@ static bool is_collective(const struct trace_record *record)
 	return record->type == TRACE_OPERATION && record->kind < PAWL_SEND;
 }
 
-/* Finds the numbers that no rank's file has lost, by the first and the last one of each. */
+/* Finds the range of numbers that every rank's trace has, from the first and last one of each. */
 static void find_range(const struct explain_group *group, uint64_t *from, uint64_t *to)
 {
 	*from = 0;
@@ -305,7 +305,7 @@ static size_t find_period(const struct explain_sum *sum)
 	return 0;
 }
 
-/* Finds a step's first operation: most often the longest pause is before it. */
+/* Finds a step's first operation: the one that most often follows the longest pause. */
 static size_t find_first(const struct explain_sum *sum, size_t period)
 {
 	size_t *votes = calloc(period, sizeof(*votes));
@@ -457,7 +457,7 @@ bool explain_link_slow(const struct explain_sum *sum, size_t i)
 	const struct explain_link *link = &sum->links[i];
 	const struct explain_link *middle;
 
-	/* With two links the middle is the slower one: neither is slow. */
+	/* The middle of two links is the slower one: neither is slow. */
 	middle = &sum->links[(sum->links_n - 1) / 2];
 	return link->bytes / link->s < SLOW_LINK * middle->bytes / middle->s;
 }

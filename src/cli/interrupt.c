@@ -1,4 +1,4 @@
-/* Signals that ask a command to leave: see interrupt.h. */
+/* Signals that ask a command to end: see interrupt.h. */
 #include "cli/interrupt.h"
 
 #include "base/err.h"

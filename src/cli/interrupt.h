@@ -4,7 +4,7 @@
 
 #include "ckpt/tags.h"
 
-/* Catches SIGINT, SIGTERM and SIGHUP from now on. They end no call but those that wait, with
+/* Catches SIGINT, SIGTERM and SIGHUP from now on. A signal ends only calls that wait, with
  * EINTR. */
 void interrupt_catch(void);
 /* Returns the signal that came, or 0. */

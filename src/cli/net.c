@@ -17,9 +17,9 @@
 
 #define MODEL_BYTES (100ull * 1000000) /* bytes of a gradient by default: 25M of float32 */
 #define MODEL_MAX   1e16
-#define TRY_S       10.0 /* all-reduces that are predicted to take longer are not tried */
-#define ROW_S       0.3  /* time to try all-reduces of one size for */
-#define BUCKET_S    2.0  /* time to try all-reduces of the last size for */
+#define TRY_S       10.0 /* all-reduces that are predicted to take longer are not measured */
+#define ROW_S       0.3  /* time to measure all-reduces of one size */
+#define BUCKET_S    2.0  /* time to measure all-reduces of the last size */
 
 enum option { MODEL, BYTES, DTYPE, SERVERS, LISTEN, JSON };
 
@@ -65,7 +65,7 @@ static bool read_scaled(const struct cli_command *command, const char *what, con
 			return true;
 		}
 	}
-	cli_usage(command, "%s %s: a number is needed, as 25M, 7B or 64MiB", what, text);
+	cli_usage(command, "%s %s: a number is needed, such as 25M, 7B or 64MiB", what, text);
 	return false;
 }
 
@@ -77,7 +77,7 @@ static bool read_dtype(const struct cli_command *command, const char *text, enum
 			return true;
 		}
 	}
-	cli_usage(command, "--dtype %s: float32, float64, float16 or bfloat16", text);
+	cli_usage(command, "--dtype %s: float32, float64, float16 or bfloat16 is needed", text);
 	return false;
 }
 
@@ -87,7 +87,8 @@ static bool read_name(const struct cli_command *command, struct net_args *args, 
 	uint64_t key;
 
 	if (coll_tcp_parse(name, &at, &key) != 0) {
-		cli_usage(command, "%s is no server: ADDRESS:PORT:KEY, as pawl serve prints it",
+		cli_usage(command,
+			"%s is no name of a server: pawl serve prints it as ADDRESS:PORT:KEY",
 			name);
 		return false;
 	}
@@ -163,8 +164,8 @@ static int list_hosts(const struct net_args *args, struct net *net, struct pawl_
 		for (uint32_t j = i + 1; j < args->n; j++) {
 			if (strcmp(net->hosts[i], net->hosts[j]) == 0) {
 				cli_print(stderr,
-					"pawl net: two of the hosts are at %s: no network is "
-					"between them\n",
+					"pawl net: two hosts have the address %s: there is no "
+					"network between them\n",
 					net->hosts[i]);
 			}
 		}
@@ -172,7 +173,7 @@ static int list_hosts(const struct net_args *args, struct net *net, struct pawl_
 	return rv;
 }
 
-/* Replaces ranks by hosts in a group's message: the user knows no ranks. */
+/* Replaces ranks by hosts in an error message of the group: the user knows no ranks. */
 static void name_ranks(const struct net *net, uint32_t n, struct pawl_err *err)
 {
 	char named[PAWL_ERR_MSG_MAX] = "";
@@ -265,7 +266,8 @@ static int measure(struct net *net, const struct net_args *args, struct pawl_err
 		rv = coll_link_valid(&net->link)
 			? try_sums(net, group, err)
 			: pawl_err_set(err, PAWL_EPEER,
-				  "the measurements are not those of a network");
+				  "the measurements contradict each other: measure again "
+				  "while nothing else uses the network");
 	}
 	if (rv == 0) {
 		coll_probe_end(group);
@@ -292,14 +294,15 @@ static int main_net(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (args.n == 1) {
-		return cli_usage(command, "which hosts? NAME is what pawl serve prints there");
+		return cli_usage(command,
+			"NAME is needed: what pawl serve prints on each other host");
 	}
 	net.model_bytes = args.bytes > 0 ? (uint64_t)args.bytes
 		: args.numbers > 0       ? (uint64_t)args.numbers * coll_type_bytes(net.dtype)
 					 : MODEL_BYTES;
 	net.model_bytes -= net.model_bytes % coll_type_bytes(net.dtype);
 	if (net.model_bytes == 0) {
-		return cli_usage(command, "the gradient has no number");
+		return cli_usage(command, "the gradient is smaller than one number of its type");
 	}
 	rv = coll_survey_init(&net.survey, args.n, &err);
 	if (rv == 0) {

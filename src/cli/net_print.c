@@ -11,7 +11,8 @@
 
 static const char *const flaw_words[SURVEY_METRICS] = {"sends", "receives", "far"};
 
-/* Returns the largest length from row's on with the algorithm of row; LENGTH_MAX: all have it. */
+/* Returns the largest length up to which row's algorithm stays the cheapest, from row's length on;
+ * LENGTH_MAX: no other algorithm follows. */
 static uint64_t find_change(const struct net *net, struct net_row row)
 {
 	uint64_t lo = row.len_bytes;
@@ -133,7 +134,7 @@ static void print_link(const struct net *net)
 		"us a message\n\n",
 		net->link.bytes_per_s / 1e6, net->link.bytes_per_s * 8 / 1e6,
 		net->link.latency_s * 1e6, net->link.message_s * 1e6);
-	cli_print(stdout, "ways: ");
+	cli_print(stdout, "algorithms: ");
 	while (more) {
 		net_predict(net, 0, &row);
 		row.len_bytes = find_change(net, row);
@@ -189,10 +190,12 @@ static void print_model(const struct net *net)
 			print_seconds(seconds,
 				predicted_s * bucket->measured_s / bucket->predicted_s));
 	}
-	cli_print(stdout, "; no way can be below %s\n", print_seconds(bound, bound_model(net, 0)));
+	cli_print(stdout, "; no algorithm can take less than %s\n",
+		print_seconds(bound, bound_model(net, 0)));
 	if (net->servers > 0) {
 		cli_print(stdout,
-			"with %u more hosts that only add: %s predicted; no way can be below %s\n",
+			"with %u more hosts that only add: %s predicted; no algorithm can take "
+			"less than %s\n",
 			net->servers, print_seconds(seconds, net_predict_model(net, net->servers)),
 			print_seconds(bound, bound_model(net, net->servers)));
 	}
@@ -206,7 +209,7 @@ int net_print(const struct net *net)
 	}
 	print_flaws(net);
 	print_link(net);
-	cli_print(stdout, "%12s  %-10s %12s %12s %10s\n", "all-reduce", "way", "predicted",
+	cli_print(stdout, "%12s  %-10s %12s %12s %10s\n", "all-reduce", "algorithm", "predicted",
 		"measured", "off");
 	for (uint32_t i = 0; i < net->rows_n; i++) {
 		print_row(&net->rows[i]);

@@ -1,4 +1,4 @@
-/* The progress line: see progress.h. Drawn a few times a second at most, whatever is added. */
+/* The progress line: see progress.h. It is drawn a few times a second at most. */
 #include "cli/progress.h"
 
 #include "base/clock.h"

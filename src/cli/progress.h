@@ -9,7 +9,7 @@
 #define PROGRESS_NAME_MAX                                                                          \
 	64u /* bytes of the name shown, terminator included; longer names are cut */
 
-/* Work measured in bytes. A zero-initialised one shows nothing, whatever is called. */
+/* Work measured in bytes. A zero-initialised struct shows nothing, whatever is called. */
 struct progress {
 	const char *verb;             /* first word of the line: "verify" */
 	char name[PROGRESS_NAME_MAX]; /* file being worked on */

@@ -92,7 +92,7 @@ static bool take_range(const struct cli_command *command, const char *value,
 	size_t len = strcspn(value, ":");
 
 	if (value[len] != ':' || len >= sizeof(least)) {
-		cli_usage(command, "--elastic %s: MIN:MAX, as in 1:8", value);
+		cli_usage(command, "--elastic %s: MIN:MAX is needed, such as 1:8", value);
 		return false;
 	}
 	snprintf(least, sizeof(least), "%.*s", (int)len, value);
@@ -108,7 +108,7 @@ static bool take_range(const struct cli_command *command, const char *value,
 	return true;
 }
 
-/* Sets -n if it was not given, and checks that it is within --elastic, wherever it stands. */
+/* Sets -n if it was not given, and checks it against --elastic, whichever came first. */
 static bool settle_workers(const struct cli_command *command, struct run_options *run)
 {
 	if (run->workers == 0) {
@@ -116,7 +116,7 @@ static bool settle_workers(const struct cli_command *command, struct run_options
 	}
 	if (run->max_workers != 0 &&
 		(run->workers < run->min_workers || run->workers > run->max_workers)) {
-		cli_usage(command, "-n %u: --elastic is from %u to %u", run->workers,
+		cli_usage(command, "-n %u is outside of --elastic, from %u to %u", run->workers,
 			run->min_workers, run->max_workers);
 		return false;
 	}
@@ -162,8 +162,8 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case BACKEND:
 		if (strcmp(value, "pawl") != 0) {
 			cli_usage(command,
-				"--backend: pawl is the only one; without it the "
-				"script's own choice holds");
+				"--backend: pawl is the only one; without --backend, the "
+				"script chooses its backend");
 			return false;
 		}
 		run->our_backend = true;
@@ -193,8 +193,8 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	return true;
 }
 
-/* Reads the options, which end where the script or module is named: what follows is its own.
- * Returns an exit code; run->worker stays NULL when there is nothing to run. */
+/* Reads the options, which end at the name of the script or module: the words after it belong to
+ * the script. Returns an exit code; run->worker stays NULL when there is nothing to run. */
 static int read_line(const struct cli_command *command, int argc, char **argv,
 	struct run_options *run)
 {
@@ -208,15 +208,16 @@ static int read_line(const struct cli_command *command, int argc, char **argv,
 		}
 	}
 	if (what == CLI_END) {
-		return cli_usage(command, "what is to be run? A script is missing");
+		return cli_usage(command, "SCRIPT is missing");
 	}
 	if (what != CLI_ARG && what != MODULE) {
 		return cli_read_exit_code(what);
 	}
 	if (what == MODULE && run->no_python) {
-		return cli_usage(command, "-m is a module of Python: not with --no-python");
+		return cli_usage(command,
+			"-m runs a Python module: it cannot be used with --no-python");
 	}
-	if (what == MODULE) { /* "-m NAME" in two words, however it was written */
+	if (what == MODULE) { /* pass on "-m NAME" in two words, however it was written */
 		argv[reader.at] = (char *)(uintptr_t)reader.value;
 		reader.at--;
 		argv[reader.at] = module_word;

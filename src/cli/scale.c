@@ -54,8 +54,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	}
 	if (access(socket, F_OK) != 0) {
 		return pawl_err_set(err, PAWL_ENOENT,
-			"job %s does not run here, as this user; a job's id is in the lines of its "
-			"pawl run",
+			"no job %s of this user runs on this machine; pawl run prints a job's id",
 			job);
 	}
 	rv = link_open(&link, socket, on_event, NULL, err);
@@ -79,7 +78,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	return rv;
 }
 
-/* Waits until the wanted number of ranks runs: ranks join and leave between two steps. */
+/* Waits until the wanted number of ranks runs. Ranks join and leave between two steps. */
 static int await(const struct scale_args *args, struct agent_scale *now, struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + args->wait_ns;
@@ -116,7 +115,7 @@ static bool take_arg(const struct cli_command *command, const char *value, struc
 		return true;
 	}
 	if (args->wanted != 0) {
-		cli_usage(command, "%s: one job and one number", value);
+		cli_usage(command, "unexpected argument %s", value);
 		return false;
 	}
 	return cli_number(command, "N", value, 1, RUN_WORKERS_MAX, &args->wanted);
@@ -149,7 +148,7 @@ static int main_scale(const struct cli_command *command, int argc, char **argv)
 		return cli_read_exit_code(what);
 	}
 	if (args.job == NULL) {
-		return cli_usage(command, "of which job?");
+		return cli_usage(command, "JOB is needed");
 	}
 	rv = ask(args.job, (uint32_t)args.wanted, &now, &err);
 	if (rv == 0 && args.wait_ns > 0) {

@@ -1,4 +1,4 @@
-/* pawl serve: adds for the ranks of training jobs on other hosts. */
+/* pawl serve: adds the gradients of training jobs on other hosts. */
 #include "coll/group/serve.h"
 #include "coll/probe/probe.h"
 
@@ -35,7 +35,7 @@ struct serve {
 	char token[NODE_TOKEN_MAX + 1]; /* secret of the job; empty: none */
 	char name[COLL_TCP_NAME];       /* name of the server */
 	struct coll_server *server;     /* owned */
-	atomic_bool stop;               /* the thread that serves ends */
+	atomic_bool stop;               /* true: the thread of serve_ranks ends */
 };
 
 static void print_line(const char *line)
@@ -51,7 +51,8 @@ static void print_group_line(void *user, const char *line)
 
 static int open_server(struct serve *serve, struct pawl_err *err)
 {
-	const char *route_to = "192.0.2.1"; /* a foreign address (RFC 5737): the default route */
+	const char *route_to =
+		"192.0.2.1"; /* an address of no host (RFC 5737): finds the default route */
 	char address[ADDRESS_MAX];
 	int rv = 0;
 
@@ -83,7 +84,7 @@ static void *serve_ranks(void *user)
 	return NULL;
 }
 
-/* Serves all that have the name, until a signal comes. */
+/* Serves everyone who knows the server's name, until a signal comes. */
 static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 {
 	int rv = 0;
@@ -96,7 +97,7 @@ static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 	return rv;
 }
 
-/* Serves one job, while a thread serves its ranks. */
+/* Stays with one job until it ends, while a thread adds for its ranks. */
 static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
 {
 	const struct serve_run_options job = {.places = &serve->places,

@@ -1,5 +1,5 @@
-/* See visible.h. A byte is printed at once, or is pending until the bytes after it decide what they
- * are together. */
+/* See visible.h. A byte is printed at once, or is pending until the bytes after it show whether it
+ * begins a character or a colour. */
 #include "cli/visible.h"
 
 #include "base/text.h"

@@ -13,15 +13,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define VISIBLE_PENDING_MAX 48u /* bytes of a colour that are read; a longer one is none */
+#define VISIBLE_PENDING_MAX 48u /* bytes of a colour, at most; a longer one is escaped */
 
 /* Zero-initialise; the caller sets to. */
 struct visible {
 	FILE *to;
-	/* a character, or a colour, that is not complete yet */
+	/* first bytes of a character or colour that is not complete yet */
 	unsigned char pending[VISIBLE_PENDING_MAX];
 	size_t pending_bytes;
-	bool coloured; /* a colour was let through, and is to be switched off */
+	bool coloured; /* a colour was printed: visible_end switches it off */
 };
 
 /* Prints bytes. False: they could not be printed; errno is set. */

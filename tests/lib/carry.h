@@ -8,9 +8,8 @@
 
 #include "coll/plan/cost.h"
 
-/* Computes the seconds until the last of so many hosts is done, without servers, for each of
- * links_n links, since the lists are the same for all links. algorithm must suit the number of
- * hosts. */
+/* Computes, for each of links_n links, the seconds until the last host is done, without servers.
+ * The hosts' lists are the same for all links. algorithm must suit the number of hosts. */
 void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
 	uint32_t hosts, enum coll_algorithm algorithm, uint64_t len_bytes);
 

@@ -22,7 +22,7 @@ enum {
 
 struct context {
 	int device;   /* ordinal */
-	int retained; /* how often it was retained */
+	int retained; /* number of times the context was retained */
 };
 
 /* An event; done once its device's default stream has finished the generation recorded in it. */

@@ -1,7 +1,7 @@
 /*
  * A CUDA driver made of host memory, with the library name of the real one, so that the loader
- * finds it instead. Device addresses are host addresses. It enforces order: a copy happens when its
- * stream is waited for, after everything that the stream was told to wait for.
+ * finds it instead. Device addresses are host addresses. It enforces order: a copy happens when the
+ * program waits for its stream, after everything that the stream waits for.
  */
 #ifndef TEST_FAKECUDA_H
 #define TEST_FAKECUDA_H

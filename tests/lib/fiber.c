@@ -1,5 +1,5 @@
 /* Functions that take turns on one thread: see fiber.h. Sanitizers keep their own state for each
- * stack, and are told of each switch. */
+ * stack, and are notified of each switch. */
 #include "fiber.h"
 
 #include "base/assert.h"

@@ -12,8 +12,8 @@
 
 #define PACKET   (16u << 10) /* bytes sent at a time */
 #define LOCAL_NS 1000        /* delay within a host */
-/* Longest delay after the end of a cut, per million of the time that the cut still had when bytes
- * met it. */
+/* Longest delay of bytes after the end of the cut that held them up, in millionths of the time from
+ * their arrival at the cut to its end. */
 #define AGAIN_PPM 100000
 
 enum event_kind {

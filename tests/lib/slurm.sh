@@ -1,14 +1,14 @@
 #!/bin/bash
-# slurm.sh FOLDER NODES [HOST=ADDRESS…]: a Slurm of this machine's own, without systemd and
-# cgroups: nodes n1 and on, each a slurmd of the same host; or each in a network namespace HOST, of
-# which there are as many as nodes: the controller and the commands are in the first. It finds its
-# ports itself: where a daemon meets one that is taken, all begin again with others.
-# Says "ready", then does what it reads, and answers "ok":
-#   kill NODE, start NODE: its slurmd, by SIGKILL; NODE ctld: slurmctld
-# At the end of its input it ends all that is left, also what outlives a slurmd: every process whose
-# environment names its own slurm.conf. Exit status 77: it cannot be, and why; 75: it is late, as
-# tests/lib/within.h has it.
-# LATE=NODE in its environment: that node's clocks say that its machine is up for a day more.
+# slurm.sh FOLDER NODES [HOST=ADDRESS…]: runs a Slurm of its own on this machine, without systemd
+# and cgroups. Nodes are n1, n2, …, each a slurmd on this host; or, with one HOST for each node, in
+# the network namespace HOST, with the controller and the commands in the first one. The script
+# finds free ports: if a daemon finds one taken, all daemons begin again with other ports.
+# It prints "ready", then carries out the commands that it reads, and answers "ok" to each:
+#   kill NODE, start NODE: kills (SIGKILL) or starts that slurmd; NODE ctld: slurmctld
+# At the end of its input, it ends all that is left, also what outlives a slurmd: every process
+# whose environment names its slurm.conf. Exit status 77: Slurm cannot run here, with the reason
+# printed; 75: it was late, as in tests/lib/within.h.
+# LATE=NODE in the environment: by the clocks of that node, its machine is up for a day more.
 set -eu
 folder=$1 nodes=$2
 shift 2
@@ -27,7 +27,7 @@ for program in munged slurmctld slurmd squeue; do
 		skip "no $program (Debian: apt-get install slurmctld slurmd slurm-client munge)"
 done
 
-# What just must happen has 2 minutes, or as many times as long as PAWL_TEST_TIMES says.
+# Events that must happen have 2 minutes, times the scale in PAWL_TEST_TIMES.
 scale=$(sed -n 's/^\(.*,\)\?scale=\([0-9.]\+\).*$/\2/p' <<<"${PAWL_TEST_TIMES:-}")
 long=$(awk -v scale="${scale:-1}" 'BEGIN { print int(120 * scale) }')
 late=
@@ -47,7 +47,7 @@ name_of() {
 	if ((${#hosts[@]})); then echo "n$1"; else hostname -s; fi
 }
 
-# COMMAND… as on a node. Slurm wants /sys as it is: no `ip netns exec`.
+# Runs a command as on a node. Slurm needs the host's /sys, so `ip netns exec` cannot be used.
 on() { # NUMBER COMMAND…
 	local number=$1
 	shift
@@ -58,17 +58,17 @@ on() { # NUMBER COMMAND…
 	exec "$@"
 }
 
-ask() { # COMMAND…: of Slurm's, in time
+ask() { # COMMAND…: runs a command of Slurm's, with a time limit
 	(on 1 timeout 5 "$@" 2>/dev/null)
 }
 
-# It would resolve names of hosts, which those of namespaces are not.
+# With these options Slurm resolves the names of hosts, which fails for those of namespaces.
 listen=NoInAddrAny,NoCtldInAddrAny
 ((${#hosts[@]})) && listen=
 
-# Short times: a dead slurmd is seen after 15 s, so that one message which a loaded machine lost, or
-# was slow to answer, makes no node dead; a credential may be used again after 15.
-write_conf() { # PORT: it and the 49 behind it are its own
+# Times are short: a dead slurmd is noticed after 15 s. So one message that a loaded machine lost or
+# answered late makes no node dead. A credential can be used again after 15 s.
+write_conf() { # PORT: this port and the next 49 belong to this Slurm
 	local port=$1 delays=batch_sched_delay=0,requeue_delay=0
 	cat >"$SLURM_CONF" <<-END
 		ClusterName=pawltest
@@ -137,7 +137,7 @@ start_daemon() {
 	launch "$1" "${1#n}" $late slurmd -D -N "$1" -f "$SLURM_CONF"
 }
 
-# What outlives a slurmd: its steps, and what runs in them.
+# Lists the processes that outlive a slurmd: its steps, and the programs in them.
 leftovers() {
 	local entry vars
 	for entry in /proc/[0-9]*; do
@@ -190,7 +190,7 @@ done
 idle() {
 	ask sinfo --noheader --Node --partition=main --format=%T | grep -c '^idle$'
 }
-# Until all nodes are idle; fails where a daemon ends before, or it takes too long.
+# Waits until all nodes are idle; fails if a daemon ends before, or after the time limit.
 await_nodes() {
 	local name end=$((SECONDS + long))
 	while ((SECONDS < end)); do

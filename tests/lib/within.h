@@ -1,8 +1,8 @@
 /*
  * How tests wait, and how they distinguish lateness from errors.
  *
- * Events that must happen are waited for by WITHIN(seconds, condition). When the time is over the
- * test fails, and prints one line, at the beginning of a line:
+ * A test waits for an event that must happen by WITHIN(seconds, condition). When the time is over,
+ * the test fails and prints one line:
  *   late: <condition>: not within 120 s (file:line)
  * The line shows a reader that no value was wrong: the machine may have been too busy.
  *
@@ -11,8 +11,8 @@
  * fail the test either, nor can code outside of tests: they print the line, and one like cmocka's
  * for a failed test, and end the program.
  *
- * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. It may also contain items,
- * between commas, for the library.
+ * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. It may also contain times of
+ * the library, separated by commas.
  */
 #ifndef TEST_WITHIN_H
 #define TEST_WITHIN_H

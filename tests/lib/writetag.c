@@ -1,8 +1,8 @@
 /*
  * Writes a tag of one partition into a directory: writetag ROOT STEP PARTITION PICKLE [STORAGE...]
  * The last arguments are files whose bytes become data.pkl and data/0, data/1, ... They are mapped,
- * not read, so that a test may give sparse ones of many gigabytes. Built with the tests, not
- * installed: Python's tests of the format start from its tags.
+ * not read, so that a test may give sparse files of many gigabytes. The program is not installed:
+ * Python's tests of the format start from its tags.
  */
 #include "base/err.h"
 #include "ckpt/format/plan.h"

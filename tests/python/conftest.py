@@ -32,7 +32,7 @@ SOCKETS = tempfile.mkdtemp(prefix="pawl-test-", dir="/tmp")
 os.environ["XDG_RUNTIME_DIR"] = SOCKETS
 LIB = HERE / "lib"  # folder of the modules that tests of several areas import
 AREAS = sorted(folder for folder in HERE.glob("[a-z]*") if folder.is_dir())
-# A test may take from another area's: each file's name is unique.
+# A test may import from another area: the names of files are unique.
 sys.path[:0] = [str(HERE), str(LIB), *map(str, AREAS)]
 if importlib.util.find_spec("pawl") is None:
     sys.path.insert(0, str(HERE.parent.parent / "python"))
@@ -62,7 +62,7 @@ LEFTOVERS = leftovers.Leftovers()
 BEFORE = pytest.StashKey[tuple[float, int, int]]()  # METER's values when a test began
 FAILED: set[Path] = set()  # modules in which a test has failed
 LATE = (program.Late, subprocess.TimeoutExpired)
-# In all children: starts/sitecustomize.py, and what their programs share with tests.
+# All child processes load starts/sitecustomize.py, and import what programs share with tests.
 os.environ["PYTHONPATH"] = f"{HERE / 'starts'}{os.pathsep}{LIB}"
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -144,7 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out slow tests that this run does not take; puts the files that take longest first."""
     tiers = {item.nodeid: tier_of(item) for item in items}
     # A test may start a pytest of its own, which inherits a worker's environment but is no worker.
-    # On another torch, a run may ask for some tests only.
+    # A run on another torch may ask for some tests only.
     first = getattr(config, "workerinput", {}).get("workerid") == "gw0"
     if first and BUILD.is_dir() and "PAWL_TEST_TORCH" not in os.environ:
         records.COLLECTED.write_text(json.dumps(tiers, indent=0))

@@ -73,7 +73,7 @@ static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	snprintf(job, sizeof(job), "pawl %s", command->name);
 	rv = rootlock_await(ckpt_hidden_dir(root->path, hidden), job, err);
 	if (rv == PAWL_EBUSY) {
-		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended",
+		return pawl_err_set(err, rv, "%s is in use by %s: wait until that has ended",
 			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");
 	}
 	if (rv < 0) {
@@ -201,8 +201,8 @@ static int find_step(const struct ckpt_root *root, const char *text, const struc
 		}
 		if (found != NULL) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"step %s is that of %s and of %s: name the tag", text, found->tag,
-				root->tags[i].tag);
+				"step %s has two checkpoints, %s and %s: name one of them", text,
+				found->tag, root->tags[i].tag);
 		}
 		found = &root->tags[i];
 	}

@@ -12,7 +12,7 @@ struct store;
 struct ckpt_root {
 	const char *path;      /* path of the root, as given */
 	struct store *store;   /* store over the root and its hidden directory */
-	struct tag_info *tags; /* ascending by step, checked but for the payload */
+	struct tag_info *tags; /* ascending by step; all is checked but the contents of files */
 	size_t tags_n;         /* number of entries in tags */
 	bool owned;            /* the root's lock is held: ckpt_root_own or ckpt_root_make */
 	int lock_fd;           /* holds the lock, if owned */
@@ -27,12 +27,11 @@ int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err
 
 /* Opens a root, which may hold no tag at all. PAWL_ENOENT if there is no such directory. */
 int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err);
-/* Opens a root and takes its lock, for a command that changes it. PAWL_EBUSY names the holder;
- * PAWL_ENOENT if the directory is missing or nothing in it is Pawl's. Does not settle hidden
- * names. */
+/* Opens a root and takes its lock, for a command that changes it. Does not settle hidden names.
+ * PAWL_EBUSY names the holder; PAWL_ENOENT if the directory is missing or Pawl never used it. */
 int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
 	struct pawl_err *err);
-/* Opens a root as ckpt_root_own does, but takes any directory: it is to become a root. */
+/* Opens a root as ckpt_root_own does, or any other directory, which becomes a root. */
 int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_command *command,
 	struct pawl_err *err);
 /* Lists the tags again. */
@@ -48,12 +47,12 @@ int ckpt_root_pick(struct ckpt_root *root, const char *name, const struct tag_in
 #define CKPT_HOLDER_MAX 512u /* bytes of a holder's name, terminator included */
 
 /* Reads the last holder of a root from its lock file: "job gpt (pid 123 on host)". That process may
- * be gone since. Returns false if there never was one. */
+ * have ended. Returns false if there never was a holder. */
 bool ckpt_root_holder(struct store *store, char *buf);
 /* Returns the bytes of the file, or of all files in the directory, at path; 0 if there is none. */
 uint64_t ckpt_measure(struct store *store, const char *path);
 
-/* Reads all files of a tag, and checks each against the manifest and for being whole in itself.
+/* Reads all files of a tag. Checks each against the manifest, and its own structure and sums.
  * PAWL_ECORRUPT names file and place. */
 struct reader;
 struct progress;

@@ -42,7 +42,7 @@ static void print_delta(const struct pair_tensor *tensor)
 	cli_print(stdout, "  %llu of %llu changed", (unsigned long long)delta->changed,
 		(unsigned long long)(tensor->bytes / delta_dtype_bytes(tensor->dtype)));
 	if (delta->undefined > 0) {
-		cli_print(stdout, ", %llu to or from what is not finite",
+		cli_print(stdout, ", %llu to or from values that are not finite",
 			(unsigned long long)delta->undefined);
 	}
 }
@@ -101,10 +101,10 @@ static void print_part(const struct diff *diff, const struct pair_part *part)
 			same == 1 ? "tensor" : "tensors");
 	}
 	if (part->tensors_n == 0) {
-		cli_print(stdout, "    no tensors; its bytes %s\n",
+		cli_print(stdout, "    no tensors; the file's bytes %s\n",
 			part->others_changed ? "differ" : "are the same");
 	} else if (part->others_changed) {
-		cli_print(stdout, "    values beside the tensors, or their places, differ\n");
+		cli_print(stdout, "    values other than tensors, or places of tensors, differ\n");
 	}
 }
 

@@ -1,5 +1,5 @@
 /*
- * pawl ckpt export: a checkpoint, verified, as files that need no Pawl.
+ * pawl ckpt export: verifies a checkpoint and writes it as files that need no Pawl.
  *
  * The torch format copies the files as they are. Other formats are written by their own packages,
  * in Python (convert.h), which reads and verifies the checkpoint itself. Either way the files
@@ -160,7 +160,7 @@ static int copy_files(struct export *export, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- as something else ---- */
+/* ---- in other formats ---- */
 
 /* Returns whether the disk is full: not every package reports that when a write fails. */
 static bool is_full(const struct export *export)

@@ -1,8 +1,8 @@
 /*
- * pawl ckpt gc: removes what nobody needs from a root: names that a crash left and, on request,
- * what was put aside as damaged and what a retention rule lets go.
+ * pawl ckpt gc: removes names that a crash left in a root. On request, it also removes data put
+ * aside as damaged, and tags that a retention rule does not keep.
  *
- * The root is read once to decide what is removed; a dry run decides the same way.
+ * The command reads the root once to decide what to remove. A dry run decides the same way.
  */
 #include "base/err.h"
 #include "ckpt/format/retain.h"
@@ -18,7 +18,7 @@ enum option { JSON, BAD, KEEP, KEEP_EVERY, DRY };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "print one JSON document"},
-	[BAD] = {"--bad", 0, NULL, "also remove data set aside as damaged"},
+	[BAD] = {"--bad", 0, NULL, "also remove data put aside as damaged"},
 	[KEEP] = {"--keep", 0, "N", "also remove all but the N newest complete checkpoints"},
 	[KEEP_EVERY] = {"--keep-every", 0, "K",
 		"but keep checkpoints whose step is a multiple of K"},
@@ -27,9 +27,9 @@ static const struct cli_option options[] = {
 };
 
 #define BAD_DIR ".bad"
-#define BAD_MAX 4096 /* names read in BAD_DIR; the next gc removes the rest */
+#define BAD_MAX 4096 /* names read in BAD_DIR, at most; the next gc removes the rest */
 
-/* The command line, and the work that it asks for. */
+/* The command line, and the state of the work. */
 struct cleaning {
 	const char *path;        /* ROOT */
 	bool bad;                /* --bad */
@@ -74,7 +74,7 @@ static int clean_leftovers(struct cleaning *cleaning, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- what was put aside ---- */
+/* ---- data put aside ---- */
 
 static int add_aside(void *user, const char *name, enum store_kind kind)
 {
@@ -111,7 +111,7 @@ static int clean_bad(struct cleaning *cleaning, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- the rule ---- */
+/* ---- the retention rule ---- */
 
 static int clean_old(struct cleaning *cleaning, struct pawl_err *err)
 {
@@ -135,7 +135,7 @@ static int clean_old(struct cleaning *cleaning, struct pawl_err *err)
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
 		if (!keep[i]) {
 			report_add(&cleaning->report, REPORT_REMOVE, root->tags[i].tag, sizes[i],
-				"the rule lets it go");
+				"--keep does not keep it");
 		}
 	}
 	free(keep);
@@ -206,7 +206,7 @@ static int read_line(struct cli_reader *reader, struct cleaning *cleaning)
 		return CLI_BAD;
 	}
 	if (what == CLI_END && cleaning->rule.keep_every != 0 && cleaning->rule.keep_last == 0) {
-		cli_usage(reader->command, "--keep-every needs --keep N, too");
+		cli_usage(reader->command, "--keep-every needs --keep N");
 		return CLI_BAD;
 	}
 	return what;

@@ -1,10 +1,10 @@
 /*
- * pawl ckpt import: makes a checkpoint of files that others wrote.
+ * pawl ckpt import: makes a checkpoint from files that other programs wrote.
  *
- * Python reads them (convert.h) and sends each partition as a message with its sizes, followed by
- * its tensor table, its storages and its pickle. They are written as a rank's would be, into the
- * hidden directory of a tag that is being built, and published when all have come. On any failure
- * nothing is left, not even a root that was not there before.
+ * Python reads the files (convert.h) and sends each partition as a message with its sizes, followed
+ * by its tensor table, its storages and its pickle. The command writes the partitions as a rank's,
+ * into the hidden directory of a new tag, and publishes the tag when all have come. A failure
+ * leaves nothing, and removes a root that the command created.
  *
  *   {"partition": name, "table": bytes, "storages": [bytes, …], "pickle": bytes}
  */
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #define JOB_NAME  "import"     /* job in the manifest */
-#define RANKS_MAX 65536u       /* a number from here on is no rank's */
+#define RANKS_MAX 65536u       /* numbers of ranks are below this */
 #define TABLE_MAX (256u << 20) /* bytes of a tensor table */
 
 enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
@@ -72,7 +72,7 @@ struct import {
 struct incoming {
 	struct import *import; /* the command */
 	struct zip_plan plan;  /* layout of the file */
-	uint32_t entry; /* index of the entry whose bytes come next: storages, then the pickle */
+	uint32_t entry; /* index of the entry that comes next: a storage, or the pickle after all */
 };
 
 /* Reads the payload of a chunk from Python. The writer asks for chunks in ascending order, and
@@ -138,8 +138,7 @@ static int add_part(struct import *import, const char *name, struct pawl_err *er
 	struct manifest_part *part;
 
 	if (!ckpt_name_valid(name)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s: a partition cannot have such a name",
-			name);
+		return pawl_err_set(err, PAWL_EINVAL, "%s is no valid name for a partition", name);
 	}
 	if (manifest->parts_n == import->parts_cap) {
 		uint32_t cap = import->parts_cap == 0 ? 16 : 2 * import->parts_cap;
@@ -165,12 +164,13 @@ static int receive_table(struct import *import, struct manifest_part *part, json
 	json_int_t bytes = json_integer_value(json_object_get(message, "table"));
 
 	if (bytes < 0 || bytes > TABLE_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "%s: a tensor table of more than %u bytes",
+		return pawl_err_set(err, PAWL_ELIMIT, "%s: the tensor table has more than %u bytes",
 			part->file, TABLE_MAX);
 	}
 	part->tensors = malloc((size_t)bytes + 1);
 	if (part->tensors == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "%s: its tensor table", part->file);
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for its tensor table",
+			part->file);
 	}
 	part->tensors_bytes = (uint32_t)bytes;
 	return convert_read(&import->convert, part->tensors, (size_t)bytes, err);
@@ -264,7 +264,7 @@ static int begin(struct import *import, struct pawl_err *err)
 	return rv;
 }
 
-/* Publishes the tag. With one rank alone no partition belongs to a rank. */
+/* Publishes the tag. With one rank only, each partition belongs to all ranks. */
 static int publish(struct import *import, struct pawl_err *err)
 {
 	struct manifest *manifest = &import->manifest;
@@ -405,7 +405,7 @@ static int read_option(struct import *import, struct cli_reader *reader, int wha
 	case TAG:
 		import->tag = value;
 		if (!tag_valid(value)) {
-			cli_usage(reader->command, "--tag %s: no checkpoint can be called so",
+			cli_usage(reader->command, "--tag %s is no valid name for a checkpoint",
 				value);
 			return CLI_BAD;
 		}
@@ -445,7 +445,7 @@ static int read_line(struct cli_reader *reader, struct import *import)
 		return CLI_BAD;
 	}
 	if (what == CLI_END && import->split && import->partition[0] != '\0') {
-		cli_usage(reader->command, "--split and --partition contradict each other");
+		cli_usage(reader->command, "--split cannot be used with --partition");
 		return CLI_BAD;
 	}
 	return what;

@@ -1,14 +1,14 @@
 /*
  * Two checkpoints side by side: see ckpt_pair.h for the contract.
  *
- * The table of tensors has no strides. A tensor's elements are taken to lie one behind the other
- * from its offset on, which is right for all that is contiguous, and for what is dense in another
- * order too as long as both sides have the same one: norms do not depend on the order. Where that
- * cannot be (it would reach behind its storage, or into a view that begins elsewhere) nothing is
- * computed, and the tensor's why says so.
+ * The tensor table has no strides. A tensor's elements are assumed to follow each other from its
+ * offset on. This is right for contiguous tensors. It is also right for dense tensors in another
+ * order, if both sides have the same order: norms do not depend on the order. If the elements would
+ * reach beyond the storage, or into a view that begins elsewhere, nothing is computed, and the
+ * tensor's why gives the reason.
  *
- * Values are compared in the order of the first side's file, a block at a time, and blocks that
- * lie behind are released: two files of any size need a few blocks of memory.
+ * Values are compared in the order of the first side's file, a block at a time, and compared blocks
+ * are released: two files of any size need a few blocks of memory.
  */
 #include "cli/ckpt/ckpt_pair.h"
 
@@ -27,7 +27,7 @@
 const char *const pair_words[PAIR_STATES] = {"same", "changed", "added", "removed", "reshaped",
 	"retyped", "not comparable"};
 
-/* ---- what is there ---- */
+/* ---- tables ---- */
 
 /* Orders by name; tensors of one name by storage. */
 static int compare_rows(const void *a, const void *b)
@@ -114,7 +114,7 @@ static void judge_tensor(struct pair_tensor *pair)
 	} else {
 		pair->dtype = delta_dtype_find(a->dtype);
 		pair->state = pair->dtype != NULL ? PAIR_SAME : PAIR_UNCLEAR;
-		pair->why = "its dtype is not known here";
+		pair->why = "this version of Pawl does not know its dtype";
 		if (pair->dtype != NULL) {
 			pair->bytes = bytes_of(a, pair->dtype);
 			pair->why = NULL;
@@ -226,7 +226,7 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	int rv;
 
 	if (off > source->size_bytes || len_bytes > source->size_bytes - off) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "points behind its end");
+		return pawl_err_set(err, PAWL_ECORRUPT, "points beyond the end of the file");
 	}
 	rv = part_image_read(source->image, off, len_bytes, err);
 	if (rv == 0) {
@@ -235,7 +235,7 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	return rv;
 }
 
-/* Lays the file out anew from the sizes of its entries. Returns whether the file is laid out so. */
+/* Computes Pawl's layout from the sizes of a file's entries. Returns whether the file has it. */
 static bool lay_out(struct zip_plan *layout, const struct zip_plan *tail)
 {
 	uint64_t *sizes = calloc(tail->storages + 1u, sizeof(*sizes));
@@ -260,7 +260,7 @@ static bool lay_out(struct zip_plan *layout, const struct zip_plan *tail)
 	return same;
 }
 
-/* Lays out a file of any bytes: it is one storage. */
+/* Lays out a raw file as one storage. */
 static int take_as_storage(struct zip_plan *plan, uint64_t size_bytes, struct pawl_err *err)
 {
 	plan->entries = calloc(1, sizeof(*plan->entries));
@@ -274,8 +274,8 @@ static int take_as_storage(struct zip_plan *plan, uint64_t size_bytes, struct pa
 	return 0;
 }
 
-/* Finds where the storages lie: from the end of the file, and the one layout that Pawl writes. In a
- * file of another layout every entry is read. */
+/* Finds where the storages lie, from the end of the file and the one layout that Pawl writes. In a
+ * file of another layout, every entry is read. */
 static int locate_storages(struct side *side, const struct manifest_part *part,
 	struct pawl_err *err)
 {
@@ -339,7 +339,7 @@ static void give_up(struct pair_tensor *tensor, const char *why)
 	tensor->why = why;
 }
 
-/* Marks as unclear the tensors that cannot lie as one run of bytes on that side. */
+/* Marks as unclear the tensors that are not one run of bytes of their own on that side. */
 static int check_places(struct pair_part *part, const struct side *side, int which,
 	struct pawl_err *err)
 {
@@ -512,7 +512,7 @@ static bool has_same_sums(const struct manifest_part *a, const struct manifest_p
 			memcmp(a->chunks, b->chunks, a->chunks_n * sizeof(*a->chunks)) == 0);
 }
 
-/* Compares what is beside the tensors: the pickle or, in a file without one, all the rest. */
+/* Compares all but the tensors: the pickle or, in a raw file or one without tensors, all bytes. */
 static int compare_others(struct comparison *with, struct pair_part *part, struct pawl_err *err)
 {
 	if (part->tensors_n > 0 && !part->sides[0]->raw && !part->sides[1]->raw) {

@@ -1,6 +1,6 @@
 /*
- * Two checkpoints side by side: which partitions and tensors are in both, and how far the values
- * of those went. `pawl ckpt diff` shows the result.
+ * Two checkpoints side by side: which partitions and tensors are in both, and how far their values
+ * changed. `pawl ckpt diff` shows the result.
  */
 #ifndef CLI_CKPT_CKPT_PAIR_H
 #define CLI_CKPT_CKPT_PAIR_H
@@ -15,10 +15,10 @@ struct reader;
 enum pair_state {
 	PAIR_SAME,     /* every byte is equal */
 	PAIR_CHANGED,  /* delta has the difference */
-	PAIR_ADDED,    /* only in the second */
-	PAIR_REMOVED,  /* only in the first */
-	PAIR_RESHAPED, /* another shape */
-	PAIR_RETYPED,  /* another dtype */
+	PAIR_ADDED,    /* only in the second checkpoint */
+	PAIR_REMOVED,  /* only in the first checkpoint */
+	PAIR_RESHAPED, /* the shape changed */
+	PAIR_RETYPED,  /* the dtype changed */
 	PAIR_UNCLEAR,  /* values cannot be compared: why gives the reason */
 	PAIR_STATES,
 };
@@ -30,7 +30,7 @@ extern const char *const pair_words[PAIR_STATES];
 struct pair_tensor {
 	struct pawl_tensor *sides[2];    /* rows of the two tables; NULL: not on that side */
 	enum pair_state state;           /* result of the comparison */
-	const struct delta_dtype *dtype; /* dtype of both sides; NULL: unknown, or not alike */
+	const struct delta_dtype *dtype; /* dtype of both sides; NULL: unknown, or they differ */
 	uint64_t bytes;                  /* bytes of the elements, on each side */
 	struct delta delta;              /* filled if state is PAIR_SAME or PAIR_CHANGED */
 	const char *why;                 /* reason for PAIR_UNCLEAR; static */
@@ -38,12 +38,13 @@ struct pair_tensor {
 
 /* A file in one checkpoint or both. */
 struct pair_part {
-	const struct manifest_part *sides[2]; /* entries of both manifests; NULL: not there */
-	struct pawl_tensor *tables[2];        /* owned: all tensors of each side */
-	size_t tables_n[2];                   /* number of entries in each table */
-	struct pair_tensor *tensors; /* owned: by name, the tensors of both sides together */
-	size_t tensors_n;            /* number of entries in tensors */
-	bool others_changed;         /* the bytes beside the tensors (the pickle) differ */
+	const struct manifest_part
+		*sides[2];             /* entries of both manifests; NULL: not on that side */
+	struct pawl_tensor *tables[2]; /* owned: all tensors of each side */
+	size_t tables_n[2];            /* number of entries in each table */
+	struct pair_tensor *tensors;   /* owned: by name, the tensors of both sides together */
+	size_t tensors_n;              /* number of entries in tensors */
+	bool others_changed;           /* bytes other than tensors (the pickle) differ */
 };
 
 /* Two checkpoints. */
@@ -59,8 +60,8 @@ int pair_init(struct pair *pair, const struct manifest *first, const struct mani
 void pair_deinit(struct pair *pair);
 /* Returns the bytes that pair_compare reads, on both sides together. */
 uint64_t pair_bytes(const struct pair *pair);
-/* Reads, verifies and compares the values of all tensors that are alike on both sides, on all
- * cores, in little memory. Errors as part_image_read. */
+/* Reads, verifies and compares the values of all tensors of the same dtype and shape on both sides,
+ * on all cores, in little memory. Errors as of part_image_read. */
 int pair_compare(struct pair *pair, struct reader *reader, const char *const tags[2],
 	struct progress *progress, struct pawl_err *err);
 

@@ -1,11 +1,11 @@
 /*
  * pawl ckpt repair: repairs a root after a crash or an accident, and reports each change.
  *
- * 1. Hidden names are settled, as the next job would do it (docs/format.md).
- * 2. A tag whose complete.txt is gone is verified to the last byte, and gets the file back if every
- *    byte is what was written.
+ * 1. Hidden names are settled, as the next job would settle them (docs/format.md).
+ * 2. A tag whose complete.txt is missing or wrong is verified to the last byte. It gets the file
+ *    back if every byte is what was written.
  * 3. Complete tags without a row in checkpointHistories.csv get one.
- * Damaged tags are left as they are, and named with a remedy: nothing is thrown away here.
+ * Damaged tags stay as they are, and are reported with a remedy: the command removes no data.
  */
 #include "agent/persist/history.h"
 #include "base/err.h"
@@ -53,7 +53,7 @@ static int settle(struct repair *repair, struct pawl_err *err)
 		report_add(&repair->report, left[i].put_back ? REPORT_PUT_BACK : REPORT_REMOVE,
 			left[i].put_back ? left[i].tag : left[i].name,
 			ckpt_measure(store, left[i].name),
-			left[i].put_back ? "a crash came while it was replaced"
+			left[i].put_back ? "a crash interrupted its replacement"
 					 : "a crash left it");
 	}
 	free(left);
@@ -97,7 +97,7 @@ static int mend_tag(struct repair *repair, struct tag_info *tag, struct pawl_err
 	if (rv == 0) {
 		tag->state = TAG_COMPLETE;
 		report_add(&repair->report, REPORT_COMPLETE, tag->tag, 0,
-			"every byte is what was written, only complete.txt was wrong");
+			"every byte is what was written; only complete.txt was wrong");
 	}
 	return rv;
 }
@@ -118,7 +118,7 @@ static int mend_tags(struct repair *repair, struct pawl_err *err)
 	}
 	if (rv == 0 && tags_check_pins(root->store, &why) != 0) {
 		report_unrepaired(repair, ".pins", why.msg,
-			"until it is removed or mended by hand every checkpoint counts as pinned");
+			"every checkpoint counts as pinned until you repair or remove .pins");
 	}
 	return rv;
 }
@@ -149,7 +149,7 @@ static void mend_history(struct repair *repair)
 
 	if (!repair->report.dry && history_mend(repair->root.store, &why) != 0) {
 		report_unrepaired(repair, HISTORY_FILE, why.msg,
-			"a new one is begun when it is moved away");
+			"move it away, and the next save begins a new one");
 	} else if (rowless > 0) {
 		snprintf(what, sizeof(what), "%zu %s to " HISTORY_FILE, rowless,
 			rowless == 1 ? "row" : "rows");

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* The words for an act: in a document, for one that was done, and in a dry run. */
+/* The words for an act: in JSON, in a report of an act that was done, and in a dry run. */
 static const struct {
 	const char *word, *did, *would;
 } acts[] = {

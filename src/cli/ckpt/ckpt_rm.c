@@ -1,4 +1,4 @@
-/* pawl ckpt rm: removes the checkpoints that are named. Looks at all of them before it touches the
+/* pawl ckpt rm: removes the checkpoints that are named. It checks all of them before it removes the
  * first. */
 #include "base/err.h"
 #include "cli/ckpt/ckpt.h"
@@ -16,7 +16,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* The command line, and the work that it asks for. */
+/* The command line, and the state of the work. */
 struct removal {
 	const char **names;    /* ROOT, then tags or steps */
 	size_t names_n;        /* number of entries in names, ROOT included */

@@ -1,8 +1,8 @@
 /*
  * pawl ckpt verify: reads every byte of a checkpoint.
  *
- * Each file is checked against the manifest (CRC-32C of every chunk), and then in itself, as
- * torch.load will read it: the zip's structure, and the CRC-32 of every entry.
+ * Each file is checked against the manifest (CRC-32C of every chunk), and then as torch.load will
+ * read it: the zip's structure, and the CRC-32 of every entry.
  */
 #include "base/clock.h"
 #include "base/crc.h"
@@ -34,7 +34,7 @@ struct check {
 	bool json;                         /* results become rows; false: lines */
 	json_t *rows;                      /* one object for each tag */
 	size_t damaged;                    /* number of tags that are damaged */
-	size_t unread;                     /* number of tags that may not be read */
+	size_t unread;                     /* number of tags that this user may not read */
 };
 
 /* A file in memory. */
@@ -48,7 +48,7 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	const struct image *image = user;
 
 	if (off > image->size_bytes || len_bytes > image->size_bytes - off) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "points behind its end");
+		return pawl_err_set(err, PAWL_ECORRUPT, "points beyond the end of the file");
 	}
 	memcpy(buf, image->bytes + off, len_bytes);
 	return 0;
@@ -131,8 +131,8 @@ static int check_tag(struct check *check, const struct tag_info *tag, struct paw
 	return rv;
 }
 
-/* Reports the result rv of one tag. Returns 0 if the tag is sound, damaged or not ours to read,
- * because other tags may be sound; else rv, as reading failed. */
+/* Reports the result rv of one tag. Returns 0 if the tag is sound, damaged or not readable for this
+ * user, because other tags may be sound; else reading failed, and it returns rv. */
 static int report_result(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
 	const struct pawl_err *err)
 {
@@ -202,7 +202,7 @@ static int read_line(struct cli_reader *reader, const char **args, bool *all, bo
 		}
 	}
 	if (what == CLI_END && (n == 0 || (n == 2 && *all))) {
-		cli_usage(reader->command, "ROOT and, at most, TAG or --all are needed");
+		cli_usage(reader->command, "ROOT is needed, with TAG or --all at most");
 		return CLI_BAD;
 	}
 	return what;

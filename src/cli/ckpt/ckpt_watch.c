@@ -1,9 +1,9 @@
 /*
  * pawl ckpt watch: follows a root while a job writes to it.
  *
- * Every interval it looks at the directory, the history and the lock file, and more closely only
- * when one of them has changed. On a terminal a table is drawn over itself; elsewhere each change
- * is a line, or with --json an object.
+ * Every interval, the command checks the directory, the history, the lock file and the agent. It
+ * reads the tags only if one of these has changed, or a tag's state is not final. On a terminal, it
+ * draws a table over itself; elsewhere each change is a line, or with --json an object.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -42,7 +42,7 @@ struct watch {
 	bool table;          /* draw a table instead of events: stdout is a terminal, or --once */
 	int64_t interval_ns; /* --interval */
 	struct look look;    /* the last look */
-	bool looked;         /* look is filled */
+	bool looked;         /* true: look is filled */
 	uint64_t stamp;      /* look_stamp of the last look */
 	unsigned drawn;      /* lines of the table on the screen */
 };
@@ -113,8 +113,7 @@ static void report_gone(const struct watch *watch, const struct look_tag *tag)
 	}
 }
 
-/* Describes what the agent of an ended job still has to write. Returns buf, "" if there is
- * nothing. */
+/* Describes what the agent of an ended job still has to write. Returns buf; "": nothing. */
 static const char *describe_rest(const struct look *look, char *buf, size_t cap_bytes)
 {
 	buf[0] = '\0';
@@ -122,18 +121,18 @@ static const char *describe_rest(const struct look *look, char *buf, size_t cap_
 		snprintf(buf, cap_bytes, "; its agent has %s in memory only, and tries to write it",
 			look->agent.undurable);
 	} else if (look->locked && !look->running) {
-		snprintf(buf, cap_bytes, "; its agent is still there");
+		snprintf(buf, cap_bytes, "; its agent still runs");
 	}
 	return buf;
 }
 
-/* Describes the job: "runs/gpt is not there yet", "runs/gpt: job gpt (pid 1 on host) is running".
- * Returns buf. */
+/* Describes the job: "runs/gpt does not exist yet", or "runs/gpt: job gpt (pid 1 on host) is
+ * running". Returns buf. */
 static const char *describe_job(const struct watch *watch, const struct look *look, char *buf,
 	size_t cap_bytes)
 {
 	if (!look->exists) {
-		snprintf(buf, cap_bytes, "%s is not there yet", watch->path);
+		snprintf(buf, cap_bytes, "%s does not exist yet", watch->path);
 	} else if (look->holder[0] == '\0') {
 		snprintf(buf, cap_bytes, "%s: no job has used it yet", watch->path);
 	} else {
@@ -205,16 +204,16 @@ static bool is_same(const struct look_tag *a, const struct look_tag *b)
 	return a->state == b->state && a->info.created_ns == b->info.created_ns;
 }
 
-/* Returns whether another look may show more of a tag: its row comes a moment after the tag, and
- * what seems broken may just be in removal. */
+/* Returns whether another look may show more of a tag: its row follows the tag, and a tag that
+ * seems broken may be in removal. */
 static bool may_change(const struct look *now, const struct look_tag *tag)
 {
 	return now->running &&
 		((tag->state == LOOK_COMPLETE && !tag->has_row) || tag->state == LOOK_BROKEN);
 }
 
-/* Reports what is new. A tag that may change is reported once it has stayed as it is for a
- * while. */
+/* Reports what is new. A tag that may change is reported once it has stayed unchanged for
+ * TIME_WATCH_PATIENCE. */
 static void report_changes(struct watch *watch, struct look *now, struct look_tag **before,
 	struct look_tag **after)
 {
@@ -263,7 +262,7 @@ static void compare(struct watch *watch, struct look *now)
 
 /* ---- the table ---- */
 
-/* Formats a number as "12.3" in buf; returns "-" for a negative one, which is not known. */
+/* Formats a number as "12.3" in buf; returns "-" for a negative one, which means unknown. */
 static const char *format_number(char *buf, double value)
 {
 	if (value < 0) {

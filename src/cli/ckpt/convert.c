@@ -1,4 +1,4 @@
-/* The converting process: see convert.h. */
+/* The Python process that converts formats: see convert.h. */
 #include "cli/ckpt/convert.h"
 
 #include "base/err.h"
@@ -77,8 +77,8 @@ close_null:
 	return rv;
 }
 
-/* Reports how a process ended before it was done. Returns PAWL_EIO, or PAWL_ECANCELED after a
- * signal. */
+/* Sets the error of a process that ended before it was done. Returns PAWL_EIO, or PAWL_ECANCELED
+ * after a signal to this process. */
 static int describe_exit(struct convert *convert, struct pawl_err *err)
 {
 	int rv = interrupt_check(err);
@@ -91,8 +91,8 @@ static int describe_exit(struct convert *convert, struct pawl_err *err)
 	waitpid(convert->pid, &status, 0);
 	convert->pid = 0;
 	return pawl_err_set(err, PAWL_EIO,
-		"%s -m pawl._convert ended by %s %d: is pawl installed there? --python names "
-		"another",
+		"%s -m pawl._convert ended with %s %d: is pawl installed there? --python names "
+		"another interpreter",
 		convert->python, WIFSIGNALED(status) ? "signal" : "code",
 		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
@@ -108,7 +108,8 @@ static int code_of(const char *name)
 	return PAWL_EIO;
 }
 
-/* Handles progress and notes, which any command may get. Returns whether the message was one. */
+/* Handles a message if it is progress or a note, which any command may get. Returns whether it
+ * was. */
 static bool handle(struct convert *convert, json_t *message)
 {
 	json_t *progress = json_object_get(message, "progress");

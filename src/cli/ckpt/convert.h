@@ -2,11 +2,11 @@
  * The Python process that reads and writes other formats (python/pawl/_convert.py): `python -m
  * pawl._convert …`, in a process group of its own, which ends when this process does.
  *
- * On its descriptor 3 it reports, a JSON object a line:
+ * The process sends messages on its descriptor 3, one JSON object a line:
  *   {"progress": [done, total], "name": …}   bytes, and the name of the file they belong to
  *   {"note": …}                              for people
  *   {"error": "PAWL_E…", "message": …}       the process has failed
- *   {"done": true}                           the process has done all
+ *   {"done": true}                           the process has done all its work
  * and any other message that the command understands. Bytes may follow such a message.
  */
 #ifndef CLI_CKPT_CONVERT_H

@@ -1,5 +1,5 @@
-/* Puts files in place together: see stage.h. Both directories are opened once; from then on every
- * name is found from there, whatever their paths lead to meanwhile. */
+/* Puts files in place together: see stage.h. Both directories are opened once. From then on, every
+ * name is found from these descriptors, whatever the paths lead to meanwhile. */
 #include "cli/ckpt/stage.h"
 
 #include "base/beneath.h"
@@ -147,7 +147,7 @@ static void remove_hidden(const struct stage *stage)
 	unlinkat(stage->parent_fd, stage->name, AT_REMOVEDIR);
 }
 
-/* Splits dest, which is not there yet, into its directory and its name. */
+/* Sets parent and the hidden name beside dest, which does not exist yet. */
 static int name_beside(struct stage *stage, struct pawl_err *err)
 {
 	const char *slash = strrchr(stage->dest, '/');
@@ -172,7 +172,7 @@ static int choose_place(struct stage *stage, const char *dest, struct pawl_err *
 		len--;
 	}
 	if (len == 0 || len + sizeof(HIDDEN_NAME) + NAME_MAX >= sizeof(stage->dest)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s is no path to write to", dest);
+		return pawl_err_set(err, PAWL_EINVAL, "%s is no valid path to write to", dest);
 	}
 	memcpy(stage->dest, dest, len);
 	stage->dest[len] = '\0';
@@ -181,7 +181,7 @@ static int choose_place(struct stage *stage, const char *dest, struct pawl_err *
 		return pawl_err_sys(err, "write to %s", stage->dest);
 	}
 	if (!stage->fresh && !S_ISDIR(st.st_mode)) {
-		return pawl_err_set(err, PAWL_EEXIST, "%s exists already, and is no directory",
+		return pawl_err_set(err, PAWL_EEXIST, "%s exists, and is no directory",
 			stage->dest);
 	}
 	if (stage->fresh) {
@@ -204,7 +204,7 @@ static int open_parent(struct stage *stage, struct pawl_err *err)
 	return 0;
 }
 
-/* Checks that the open hidden directory is ours alone. *gone: it has lost its name. */
+/* Checks that the open hidden directory is this command's alone. *gone: it has lost its name. */
 static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *err)
 {
 	struct stat ours;
@@ -215,15 +215,15 @@ static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *
 	}
 	if (ours.st_uid != geteuid()) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s is another user's: they remove it, or choose another DEST",
+			"%s is another user's: have it removed, or choose another DEST",
 			stage->path);
 	}
 	*gone = fstatat(stage->parent_fd, stage->name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
 		ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
 	if (!*gone && stage->foreign && (ours.st_mode & 0077) != 0) {
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s is yours, but no export left it there: who owns %s may have given it "
-			"that name, to have it removed; look at it, and move it away",
+			"%s is yours, but no export made it: the owner of %s may have renamed a "
+			"directory of yours, to have it removed. Check it, and move it away",
 			stage->path, stage->parent);
 	}
 	return *gone || fchmod(stage->fd, 0700) == 0 ? 0 : pawl_err_sys(err, "%s", stage->path);
@@ -286,7 +286,7 @@ int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_er
 		goto fail;
 	}
 	snprintf(stage->path, sizeof(stage->path), "%s/%s", stage->parent, stage->name);
-	/* Twice: what a killed command left is removed once it is known that nobody is at work. */
+	/* Twice: the first turn may find, and remove, what a killed command left. */
 	for (int i = 0; i < 2 && rv == 0; i++) {
 		if (mkdirat(stage->parent_fd, stage->name, 0700) != 0 && errno != EEXIST) {
 			rv = pawl_err_sys(err, "write to %s: make %s", dest, stage->path);
@@ -359,7 +359,7 @@ static int sync_files(const struct stage *stage, const struct names *names, stru
 	return rv == 0 ? sync_at(stage->fd, stage->path, ".", err) : rv;
 }
 
-/* Puts the whole directory in place by one rename, with the access rights that the umask leaves. */
+/* Puts the whole directory in place by one rename, with the permissions that the umask leaves. */
 static int place_dir(struct stage *stage, struct pawl_err *err)
 {
 	const char *slash = strrchr(stage->dest, '/');
@@ -373,7 +373,7 @@ static int place_dir(struct stage *stage, struct pawl_err *err)
 	}
 	rv = renameat2(stage->parent_fd, stage->name, stage->parent_fd, name, RENAME_NOREPLACE);
 	if (rv != 0 && (errno == EINVAL || errno == ENOSYS)) {
-		/* fails if there are files in dest now */
+		/* this rename fails if dest has files by now */
 		rv = renameat(stage->parent_fd, stage->name, stage->parent_fd, name);
 	}
 	if (rv != 0) {
@@ -388,7 +388,7 @@ static int place_dir(struct stage *stage, struct pawl_err *err)
 }
 
 /* Opens the folder of dest that path is in; the caller closes it. *last: path's name in that
- * folder. A folder behind a link is not one of dest's. Returns -1 with errno set. */
+ * folder. Links are not followed. Returns -1 with errno set. */
 static int open_folder(const struct stage *stage, const char *path, const char **last)
 {
 	const char *slash = strrchr(path, '/');
@@ -401,7 +401,7 @@ static int open_folder(const struct stage *stage, const char *path, const char *
 	return beneath_open(stage->parent_fd, folder, O_PATH | O_DIRECTORY, 0, BENEATH_ANY);
 }
 
-/* Puts one name in place. Returns false with errno set if it could not. */
+/* Puts one name in place. Returns false with errno set on failure. */
 static bool place_name(const struct stage *stage, struct name *name)
 {
 	const char *last;
@@ -437,8 +437,8 @@ static void take_back(const struct stage *stage, const struct name *name)
 	}
 }
 
-/* Puts file by file into a directory that was there. Without force a name that is taken fails, and
- * takes back those before it. */
+/* Puts file by file into an existing directory. Without force, a name that is taken is an error,
+ * which undoes the names before it. */
 static int place_files(const struct stage *stage, const struct names *names, const char *last,
 	struct pawl_err *err)
 {
@@ -453,7 +453,7 @@ static int place_files(const struct stage *stage, const struct names *names, con
 		if (!place_name(stage, &names->at[done])) {
 			rv = errno == ELOOP || errno == ENOTDIR
 				? pawl_err_set(err, PAWL_EEXIST,
-					  "put %s/%s in place: it is behind a symbolic link, or a "
+					  "put %s/%s in place: it is behind a symbolic link or a "
 					  "file: a directory is needed there",
 					  stage->dest, names->at[done].path)
 				: pawl_err_sys(err, "put %s/%s in place", stage->dest,

@@ -1,10 +1,10 @@
 /*
- * Files that are to appear in a directory whole, or not at all.
+ * Puts several files into a directory: all of them, or none.
  *
- * They are written into a hidden directory, beside the destination or, if that exists already, in
- * it; then synced; then put in place: by one rename of the directory, or file by file. What a
- * killed command left hidden is removed by the next one to the same destination. The destination
- * may be in another user's directory: no link there is followed.
+ * Files are written into a hidden directory, beside the destination or, if that exists, in it. Then
+ * they are synced, and put in place: by one rename of the directory, or file by file. The next
+ * command with the same destination removes what a killed command left hidden. The destination may
+ * be in another user's directory: no link there is followed.
  */
 #ifndef CLI_CKPT_STAGE_H
 #define CLI_CKPT_STAGE_H
@@ -16,7 +16,7 @@ struct pawl_err;
 
 /* Zero-initialise. */
 struct stage {
-	char dest[PATH_MAX];   /* as given, without slashes at its end */
+	char dest[PATH_MAX];   /* destination as given, without slashes at its end */
 	char parent[PATH_MAX]; /* parent of the hidden directory: dest, or the parent of dest */
 	char name[NAME_MAX];   /* name of the hidden directory in parent */
 	char path[PATH_MAX + NAME_MAX + 1]; /* path of the hidden directory: parent and name */
@@ -26,20 +26,20 @@ struct stage {
 	int fd;        /* descriptor of the hidden directory, locked: one command at a time */
 	bool open;     /* parent_fd and fd are open */
 	bool foreign;  /* parent is another user's */
-	bool fresh;    /* dest is not there yet */
+	bool fresh;    /* dest does not exist yet */
 	bool force;    /* files of the same name are replaced */
 };
 
 /* Makes the hidden directory, empty. PAWL_ENOENT if dest has no parent, PAWL_EBUSY if another
  * command is at work there. */
 int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_err *err);
-/* Checks, before the work is done, whether a file of that name would replace one: PAWL_EEXIST. */
+/* Checks, before the work is done, that name is free in dest or may be replaced. PAWL_EEXIST. */
 int stage_check(const struct stage *stage, const char *name, struct pawl_err *err);
 /*
- * Syncs what is in the hidden directory, folders too, and puts it in place, durably. The name last,
- * if it is there, comes last: its file makes the others valid, and a former one is removed first.
- * NULL: there is no such file. Unless all can be put in place (PAWL_EEXIST) none is, but for files
- * that replaced others before an error of the system.
+ * Syncs the files and folders in the hidden directory, and puts them in place, durably. last: name
+ * of the file that makes the others valid; NULL: none. It is put in place after all others, and a
+ * former one is removed first. If a name is taken (PAWL_EEXIST), nothing is put in place. With
+ * force, files that replaced others before an error stay.
  */
 int stage_place(struct stage *stage, const char *last, struct pawl_err *err);
 /* Removes what was not put in place. Zeroed is fine. */

@@ -1,4 +1,4 @@
-/* Asks the agent of the job that has a root about it: see watch_agent.h. */
+/* Asks the agent of a root's job about the root: see watch_agent.h. */
 #include "cli/ckpt/watch_agent.h"
 
 #include "base/times.h"

@@ -1,4 +1,4 @@
-/* The answer of the agent of the job that has a root: for `pawl ckpt watch`. */
+/* What the agent of a root's job reports about the root: for `pawl ckpt watch`. */
 #ifndef CLI_CKPT_WATCH_AGENT_H
 #define CLI_CKPT_WATCH_AGENT_H
 
@@ -10,8 +10,8 @@
 
 /* Zero-initialise. */
 struct watch_agent {
-	/* The agent answered, and the rest is its answer. False: it is on another host, another
-	 * user's, or hangs. */
+	/* The agent answered: the fields below are its answer. False: the agent is on another host,
+	 * belongs to another user, or hangs. */
 	bool answered;
 	uint32_t ranks;                 /* ranks connected to the agent for this root */
 	char undurable[CKPT_TAG_MAX];   /* newest tag that is in the agent's memory only, or "" */
@@ -19,10 +19,10 @@ struct watch_agent {
 	char trouble[PAWL_ERR_MSG_MAX]; /* present trouble; "": none */
 };
 
-/* Asks the agent of the job that a lock file names (holder: "job ID (pid 1 on host)"), for at most
- * TIME_WATCH_ASK. root: absolute. */
+/* Asks the agent of the job that a lock file names, and waits for at most TIME_WATCH_ASK. holder:
+ * "job ID (pid 1 on host)"; root: an absolute path. */
 void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *root);
-/* Returns whether a and b are the same, but for numbers in texts that change with each try. */
+/* Returns whether a and b are the same, except for numbers in texts that change with each try. */
 bool watch_agent_same(const struct watch_agent *a, const struct watch_agent *b);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * A root at one moment: see watch_look.h.
  *
- * Nothing here takes the root's lock, not even to see whether it is held: in that instant a job
- * could be refused. /proc/locks names its holder on this machine.
+ * Nothing here takes the root's lock, not even to test it: a job could be refused in that instant.
+ * /proc/locks shows whether a process on this machine holds it.
  */
 #include "cli/ckpt/watch_look.h"
 
@@ -24,7 +24,8 @@
 
 /* ---- the history ---- */
 
-/* Cuts a line at its commas, quotes respected; fields point into it. Returns how many fields. */
+/* Cuts a line at the commas that are not quoted; fields point into the line. Returns the number of
+ * fields. */
 static size_t cut_line(char *line, char **fields)
 {
 	size_t n = 0;
@@ -45,8 +46,8 @@ static size_t cut_line(char *line, char **fields)
 	return n;
 }
 
-/* Returns the field of that name; NULL if there is none. Counts from the right: a job's name, on
- * the left, may have commas. */
+/* Returns the field of that name; NULL: there is none. Counts columns from the right, because a
+ * job's name, on the left, may have commas. */
 static const char *find_field(char **header, size_t header_n, char **row, size_t row_n,
 	const char *name)
 {
@@ -99,7 +100,7 @@ static char *copy_line(const char *text)
 void look_read_row(struct look_tag *tag, const char *history)
 {
 	char field[CKPT_TAG_MAX + 2];
-	const char *end = strrchr(history, '\n'); /* a line behind the last end is torn */
+	const char *end = strrchr(history, '\n'); /* text after the last line end is torn */
 	const char *last = NULL;
 	char *header;
 	char *row;
@@ -125,7 +126,7 @@ void look_read_row(struct look_tag *tag, const char *history)
 
 /* ---- the job ---- */
 
-/* Returns whether anybody on this machine holds the lock file. */
+/* Returns whether a process on this machine holds the root's lock. */
 static bool is_locked(const char *root)
 {
 	char path[PATH_MAX + sizeof(LOCK_FILE)];
@@ -151,8 +152,8 @@ static bool is_locked(const char *root)
 
 /* ---- the tags ---- */
 
-/* Adds the tags that are being written, after the others: one whose name is there already is being
- * replaced. */
+/* Adds the tags that are being written, after the others. A tag that is being replaced is listed
+ * twice. Returns the number of tags added. */
 static size_t add_writing(struct look *look, struct store *store, const struct tag_leftover *left,
 	size_t left_n)
 {
@@ -210,7 +211,7 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 		rv = look->tags != NULL ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%zu tags", tags_n);
 	}
 	if (rv == 0) {
-		/* Read after the tags: a row is written once its tag is there. */
+		/* Read the history after the tags: a row is written after its tag. */
 		store_read_small(store, HISTORY_FILE, &history, &len_bytes, ROWS_FILE_MAX, NULL);
 		add_tags(look, tags, tags_n, history);
 		look->tags_n += add_writing(look, store, left, left_n);

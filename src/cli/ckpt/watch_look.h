@@ -7,22 +7,22 @@
 
 enum look_state { LOOK_WRITING, LOOK_COMPLETE, LOOK_BROKEN };
 
-/* A checkpoint, or one that is being written. */
+/* A checkpoint that is complete, broken or being written. */
 struct look_tag {
-	struct tag_info info;  /* while it is being written: tag, step, and bytes so far */
+	struct tag_info info; /* the tag; while it is being written only name, step, bytes so far */
 	enum look_state state; /* state, as far as the files show it */
-	bool has_row;          /* the history has a row of it, with the three below: */
+	bool has_row;          /* the history has a row of the tag, with the three values below */
 	double stall_ms;       /* save() of the slowest rank; below 0: not known */
 	double persist_ms;     /* time from save() until durable; below 0: not known */
 	double mib_per_s;      /* rate to storage; below 0: not known */
-	bool reported;         /* the watcher's: an event was printed for it */
-	int64_t since_ns;      /* the watcher's: time since when it is as it is, by clock_mono_ns */
+	bool reported;         /* set by ckpt_watch.c: an event was printed for the tag */
+	int64_t since_ns;      /* set by ckpt_watch.c: clock_mono_ns when state changed last */
 };
 
 /* A root. Zero-initialise. */
 struct look {
 	bool exists;                  /* the directory exists */
-	char holder[CKPT_HOLDER_MAX]; /* job that uses the root, or did last; "": none ever */
+	char holder[CKPT_HOLDER_MAX]; /* job that uses or last used the root; "": none ever */
 	bool running;                 /* the job uses the root now, as far as this machine knows */
 	bool locked; /* the job's agent has the root's lock, whether ranks run or not */
 	struct watch_agent agent; /* answer of the job's agent */
@@ -31,16 +31,16 @@ struct look {
 	uint64_t bytes;           /* bytes of all complete tags */
 };
 
-/* Looks at a root. A root that is not there is no error. */
+/* Reads the state of a root. A missing root is no error. */
 int look_take(struct look *look, const char *root, struct pawl_err *err);
 void look_deinit(struct look *look);
 /* Asks the agent again, and updates whether ranks run. */
 void look_ask(struct look *look, const char *root);
-/* Returns a number that usually changes when the root does: cheap to ask for. */
+/* Returns a number that usually changes when the root does. It reads no tags, and is cheap. */
 uint64_t look_stamp(const char *root);
 
-/* Fills the values of a tag from its last row in a history. Columns are found by the names
- * in the first line. Pure. */
+/* Fills the values of a tag from its last row in a history. The first line names the columns.
+ * Pure. */
 void look_read_row(struct look_tag *tag, const char *history);
 
 #endif

@@ -72,8 +72,8 @@ int as_user_begin(const struct as_user *as, struct pawl_err *err)
 		(setgroups((size_t)as->groups_n, as->groups) != 0 || setegid(as->gid) != 0 ||
 			seteuid(as->uid) != 0)) {
 		int rv = pawl_err_sys(err,
-			"become user %u, whose files they are (give root CAP_SETUID and "
-			"CAP_SETGID, or be that user)",
+			"become user %u, who owns the files (give root CAP_SETUID and "
+			"CAP_SETGID, or run the command as that user)",
 			(unsigned)as->uid);
 
 		as_user_end(as);

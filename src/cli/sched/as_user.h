@@ -1,6 +1,6 @@
 /*
- * Root looks at another user's files with that user's rights: a link, or a directory that was put
- * in another's place, leads no further than its owner could go. For commands, which are one thread.
+ * Root reads another user's files with that user's rights. So a link, or a directory that replaced
+ * another one, leads no further than its owner could go. For commands, which have one thread.
  */
 #ifndef CLI_SCHED_AS_USER_H
 #define CLI_SCHED_AS_USER_H
@@ -11,7 +11,7 @@
 struct pawl_err;
 
 struct as_user {
-	bool other;    /* there is another user to become: we are root, and they are not */
+	bool other;    /* the command runs as root, and uid is not root */
 	uid_t uid;     /* user that owns the files */
 	gid_t gid;     /* primary group; nobody's if the user has no passwd entry */
 	gid_t *groups; /* owned; all groups */
@@ -21,8 +21,8 @@ struct as_user {
 	int root_groups_n;
 };
 
-/* Looks up the groups of uid. Unless we are root and uid is not, as_user_begin then changes
- * nothing. PAWL_ENOMEM, PAWL_EIO. */
+/* Looks up the groups of uid. Unless the command is root's and uid is not root, as_user_begin then
+ * changes nothing. PAWL_ENOMEM, PAWL_EIO. */
 int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err);
 void as_user_deinit(struct as_user *as); /* zeroed is fine */
 

@@ -98,7 +98,7 @@ static int run(const struct cli_command *command, int argc, char **argv, enum sc
 		return cli_read_exit_code(what);
 	}
 	if (!args.what) {
-		return cli_usage(command, "which %s?", command->args);
+		return cli_usage(command, "%s is needed", command->args);
 	}
 	return control(command, &args, type);
 }

@@ -1,5 +1,5 @@
-/* pawl cp: copies files of a job. Their owner may have planted there what harms the user that
- * copies them (tree_copy.h). */
+/* pawl cp: copies files of a job. The job's owner may have planted links and the like that harm the
+ * user who copies them (tree_copy.h). */
 #include "cli/sched/jobs.h"
 
 #include "base/err.h"
@@ -24,7 +24,8 @@ static int find_path(const struct sched_msg_shown *shown, const char *path, char
 {
 	if (shown->cwd[0] == '\0' && path[0] != '/' && path[0] != '~') {
 		return pawl_err_set(err, PAWL_ENOENT,
-			"where job %llu ran is not known any more: give a path from / on",
+			"the working directory of job %llu is not known any more: give an absolute "
+			"PATH",
 			(unsigned long long)shown->job.id);
 	}
 	return submission_path(shown->home, shown->cwd, path, full, err);
@@ -99,7 +100,7 @@ static int copy_from(const struct cli_command *command, const char *root, const 
 	int rv;
 
 	if (from[len] != ':' || len == 0 || len >= sizeof(job) || from[len + 1] == '\0') {
-		return cli_usage(command, "%s: JOB:PATH, as in 7:out/model.pt", from);
+		return cli_usage(command, "%s: JOB:PATH is needed, such as 7:out/model.pt", from);
 	}
 	snprintf(job, sizeof(job), "%.*s", (int)len, from);
 	rv = jobs_open(&client, root, &err);

@@ -28,7 +28,7 @@ int jobs_select(struct sched_msg_selector *selector, const char *job, struct paw
 	return snprintf(selector->job, sizeof(selector->job), "%s", job) <
 			(int)sizeof(selector->job)
 		? 0
-		: pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
+		: pawl_err_set(err, PAWL_EINVAL, "JOB is too long: give a job's number or name");
 }
 
 int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
@@ -118,7 +118,7 @@ static int print_list(const struct jobs_list *list, bool json)
 	}
 	jobs_print(stdout, list->jobs, list->n);
 	if (list->left_out > 0) {
-		cli_print(stdout, "… and %u that ended before\n", list->left_out);
+		cli_print(stdout, "… and %u jobs that ended before these\n", list->left_out);
 	}
 	cli_print_lines(stdout, list->remark);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
@@ -202,7 +202,7 @@ static const char *explain_exit(char text[CLI_TEXT_MAX], int exit_code)
 	} else {
 		snprintf(text, CLI_TEXT_MAX, "%d%s", exit_code,
 			exit_code == SHEPHERD_EXIT_START ? " (it could not be started)"
-				: exit_code == 126       ? " (a command may not be run)"
+				: exit_code == 126       ? " (a command could not be executed)"
 				: exit_code == 127       ? " (a command was not found)"
 							 : "");
 	}
@@ -232,7 +232,7 @@ static void print_end(const struct sched_msg_job *job)
 static void print_log(const struct sched_msg_shown *shown, const char *log_end)
 {
 	cli_print(stdout, "logs: %s/log%s\n", shown->log_dir,
-		log_end[0] != '\0' ? ", of which the last lines are" : "");
+		log_end[0] != '\0' ? "; the last lines:" : "");
 	while (*log_end != '\0') {
 		size_t len = strcspn(log_end, "\n");
 
@@ -263,7 +263,7 @@ static int show_text(const struct sched_msg_shown *shown, const char *root, cons
 	cli_print(stdout, ", %u change%s of its replicas, %u failure%s\n", job->restarts,
 		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
 	if (has_failed(job) && !job->over) {
-		cli_print(stdout, "its last start ended with %s\n",
+		cli_print(stdout, "the last start ended with %s\n",
 			explain_exit(text, job->exit_code));
 	}
 	print_log(shown, log_end);
@@ -310,7 +310,7 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	return job ? show(command, root, job, json) : cli_usage(command, "which JOB?");
+	return job ? show(command, root, job, json) : cli_usage(command, "JOB is needed");
 }
 
 const struct cli_command cli_show = {

@@ -21,8 +21,8 @@ int jobs_select(struct sched_msg_selector *selector, const char *job, struct paw
 int jobs_show(struct sched_client *client, const char *job, struct sched_msg_shown *shown,
 	struct pawl_err *err);
 
-/* Finds the user that the job ran as, who owns its directory and files. The owner that a scheduler
- * of root's reports is trusted; otherwise it is the scheduler's own user. PAWL_EIO. */
+/* Finds the user that the job ran as, who owns its directory and files: the owner that the
+ * scheduler reports if root runs it, else the scheduler's own user. PAWL_EIO. */
 int jobs_runner(const struct sched_client *client, const struct sched_msg_shown *shown,
 	uint32_t *uid, struct pawl_err *err);
 
@@ -34,7 +34,7 @@ struct jobs_list {
 	char remark[SCHED_MSG_REMARK_MAX]; /* the engine's remark, in lines */
 };
 
-/* Lists the jobs; the caller frees list->jobs. ended: with the jobs that are over. */
+/* Lists the jobs; the caller frees list->jobs. ended: also lists the jobs that are over. */
 int jobs_list(struct sched_client *client, bool ended, struct jobs_list *list,
 	struct pawl_err *err);
 int jobs_nodes(struct sched_client *client, struct sched_msg_node **nodes, uint32_t *n,
@@ -49,8 +49,9 @@ const char *jobs_span(char *buf, double seconds);
 
 /* Finds the directory of the scheduler's history. PAWL_EINVAL: too long, or no home. */
 int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err);
-/* Prints the newest changes of a job, or returns them as an array. root: the scheduler's (NULL: as
- * sched_find_root). The result is empty if there are none, or they may not be read. */
+/* Prints the newest changes of a job, or returns them as an array. root: the scheduler's directory
+ * (NULL: as sched_find_root). Nothing is printed, or the array is empty, if there are none or they
+ * may not be read. */
 void jobs_history_print(const char *root, uint64_t job);
 struct json_t *jobs_history_json(const char *root, uint64_t job);
 

@@ -1,5 +1,5 @@
-/* The end of a log: see log_end.h. The log's directory is one of the job's user, which may contain
- * anything: it is opened with that user's rights, and only a plain file is read. */
+/* The end of a log: see log_end.h. The log's directory belongs to the job's user, who can put
+ * anything there: it is opened with that user's rights, and only a plain file is read. */
 #include "cli/sched/log_end.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Returns what a terminal shows of a line in the end: the text after its last carriage return. */
+/* Returns what a terminal finally shows of a line: the text after its last carriage return. */
 static const char *last_shown(const char *line, const char *end, const char **shown_end)
 {
 	const char *from;
@@ -45,7 +45,7 @@ static const char *find_lines(const char *bytes, const char *end)
 	return at;
 }
 
-/* Returns the length that is shown of a line, never cut in the middle of a character. */
+/* Returns the length of a line that is shown; a character is never cut in the middle. */
 static size_t cut_line(const char *line, size_t len)
 {
 	if (len > LOG_END_LINE) {

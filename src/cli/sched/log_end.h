@@ -10,13 +10,13 @@
 
 struct pawl_err;
 
-/* Reads the last whole lines of the newest log in dir, a job's directory, with the rights of user
- * uid if root asks; of a progress bar what it showed last. text: "" if the job printed nothing.
- * PAWL_ENOENT, PAWL_EINVAL: no plain file is there; PAWL_EIO and its like. */
+/* Reads the last lines of the newest log in dir, a job's directory, with the rights of user uid if
+ * root asks. Of a progress bar it takes what the bar showed last. text: "" if the job printed
+ * nothing. PAWL_ENOENT, PAWL_EINVAL: the log is no plain file; PAWL_EIO and its like. */
 int log_end_read(const char *dir, uint32_t uid, char text[LOG_END_BYTES + 1], struct pawl_err *err);
 
-/* Takes the last lines of len_bytes bytes that a log ends with, as log_end_read does. cut: the log
- * has bytes before them. Pure. */
+/* Takes the last lines, as log_end_read does, from the last len_bytes bytes of a log. cut: the log
+ * has more bytes before these. Pure. */
 void log_end_of(const char *bytes, uint32_t len_bytes, int cut, char text[LOG_END_BYTES + 1]);
 
 #endif

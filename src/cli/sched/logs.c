@@ -66,7 +66,8 @@ struct reading {
 	struct visible visible; /* shows control characters, so that the terminal obeys none */
 };
 
-/* Opens the directory, once; all files are found in it. No error if it is not there yet. */
+/* Opens the directory once; all files are found in it. A missing directory is no error: the job may
+ * not have made it yet. */
 static int open_dir(struct reading *r, struct pawl_err *err)
 {
 	if (r->dir_fd >= 0) {
@@ -132,8 +133,8 @@ static bool is_current(const struct reading *r, unsigned i)
 		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
 }
 
-/* Returns the number that the file has by now; JOB_LOG_FILES: it is gone. Files grow older, never
- * newer: a search from the newest on misses none. */
+/* Returns the number that the file being read has by now; JOB_LOG_FILES: it is gone. Numbers of
+ * files only rise: a search from the newest on misses none. */
 static unsigned find_current(const struct reading *r)
 {
 	unsigned i = 0;
@@ -170,7 +171,7 @@ static bool is_any(const struct reading *r, unsigned from, unsigned to)
 	return any;
 }
 
-/* Opens the oldest file; r->fd stays -1 if there is none. Looks again if a file became older
+/* Opens the oldest file; r->fd stays -1 if there is none. Searches again if a file became older
  * meanwhile. */
 static int open_oldest(struct reading *r, struct pawl_err *err)
 {
@@ -187,9 +188,9 @@ static int open_oldest(struct reading *r, struct pawl_err *err)
 	return rv;
 }
 
-/* Opens the file after the i-th, which is the one that is read; *fd is -1 if there is none yet.
- * *moved: files were renamed meanwhile, the older ones first, so that the i-th has lost its name or
- * another one is between. */
+/* Opens the file after log.i, which is being read; *fd is -1 if there is none yet. *moved: files
+ * were renamed meanwhile, the older ones first, so that log.i is another file now, or another file
+ * is between. */
 static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
 	struct pawl_err *err)
 {
@@ -209,7 +210,7 @@ static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
 	return rv;
 }
 
-/* Begins again with the oldest file, as the one that was read is gone. */
+/* Begins again with the oldest file: the one that was being read is gone. */
 static int start_over(struct reading *r, struct pawl_err *err)
 {
 	int rv;
@@ -226,7 +227,7 @@ static int start_over(struct reading *r, struct pawl_err *err)
 	return rv;
 }
 
-/* Goes on from the i-th file, the one that is read, to the next. *last: there is none yet. */
+/* Goes on from log.i, which is being read, to the next file. *last: there is none yet. */
 static int advance_file(struct reading *r, unsigned i, bool *last, struct pawl_err *err)
 {
 	bool moved;
@@ -288,7 +289,7 @@ static int follow(struct sched_client *client, uint64_t id, struct reading *r, s
 
 	snprintf(job, sizeof(job), "%llu", (unsigned long long)id);
 	while (rv == 0 && !last) {
-		last = over; /* A job that is over has written all: one more copy takes the rest. */
+		last = over; /* a job that is over writes no more: this copy takes the rest */
 		rv = copy_all(r, err);
 		if (rv == 0 && clock_mono_ns() >= ask_ns) {
 			rv = is_over(client, job, &over, err);
@@ -386,7 +387,7 @@ static int main_logs(const struct cli_command *command, int argc, char **argv)
 	if (what != CLI_END) {
 		return cli_read_exit_code(what);
 	}
-	return args.job ? show_logs(command, &args) : cli_usage(command, "which JOB?");
+	return args.job ? show_logs(command, &args) : cli_usage(command, "JOB is needed");
 }
 
 const struct cli_command cli_logs = {

@@ -1,4 +1,4 @@
-/* pawl pilot: the job that the engine slurm submits to Slurm, one for each node; jobs of Pawl's run
+/* pawl pilot: the job that the engine slurm submits to Slurm, one for each node. Pawl's jobs run
  * inside it. */
 #include "base/clock.h"
 #include "base/err.h"
@@ -79,7 +79,7 @@ static int main_pilot(const struct cli_command *command, int argc, char **argv)
 		return cli_read_exit_code(what);
 	}
 	if (!pilot.spool) {
-		return cli_usage(command, "SPOOL is missing");
+		return cli_usage(command, "SPOOL is needed");
 	}
 	return slurm_pilot_run(&pilot, &err) == 0 ? CLI_OK : cli_fail(command, &err);
 }

@@ -1,5 +1,5 @@
-/* pawl report: becomes python -m pawl.report, which draws the pictures. Finds a scheduler's history
- * first, and whether the scheduler runs. */
+/* pawl report: becomes python -m pawl.report, which draws the pictures. With --cluster, it first
+ * finds the scheduler's history, and whether the scheduler runs. */
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/sched/jobs.h"
@@ -124,7 +124,7 @@ static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err 
 	return rv;
 }
 
-/* Becomes the interpreter. Returns only if it can't be run. */
+/* Becomes the interpreter. Returns only if the interpreter cannot be executed. */
 static void exec_python(const char *python, const struct line *line)
 {
 	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};

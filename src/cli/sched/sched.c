@@ -145,12 +145,13 @@ static bool take_node(const struct cli_command *command, const char *text, struc
 	*node = (struct core_offer){0};
 	at = take_name(text, node->name);
 	if (!at || *at != '=') {
-		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100", text);
+		cli_usage(command,
+			"--node %s: NAME=SLOTS[:TYPE[:PRICE]] is needed, such as a=8:A100", text);
 		return false;
 	}
 	node->slots = (uint32_t)strtoul(at + 1, &end, 10);
 	if (at[1] < '0' || at[1] > '9' || node->slots < 1 || node->slots > CORE_SLOTS_MAX) {
-		cli_usage(command, "--node %s: slots are 1 to %u", text, CORE_SLOTS_MAX);
+		cli_usage(command, "--node %s: 1 to %u slots are needed", text, CORE_SLOTS_MAX);
 		return false;
 	}
 	if (*end == ':') {
@@ -165,7 +166,8 @@ static bool take_node(const struct cli_command *command, const char *text, struc
 	}
 	if (*end != '\0' || (type[0] != '\0' && !jobfile_is_name(type)) ||
 		!(node->price >= 0 && node->price <= PRICE_MAX)) {
-		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100:2.5",
+		cli_usage(command,
+			"--node %s: NAME=SLOTS[:TYPE[:PRICE]] is needed, such as a=8:A100:2.5",
 			text);
 		return false;
 	}
@@ -212,7 +214,8 @@ static bool take_devices(const struct cli_command *command, const char *text,
 	}
 	if (!good) {
 		cli_usage(command,
-			"--devices %s: NODE=ID,ID…, as in node0=0,1: each once, at most %u in all",
+			"--devices %s: NODE=ID,ID… is needed, such as node0=0,1: each id once, at "
+			"most %u in all",
 			text, DEVICES_MAX);
 	}
 	return good;
@@ -228,14 +231,16 @@ static bool check_devices(const struct cli_command *command, const struct sched_
 		uint32_t has = devices_count(&args->devices, node->name);
 
 		if (has > 0 && has != node->slots) {
-			cli_usage(command, "--devices: node %s has %u slots, and %u devices",
+			cli_usage(command,
+				"--devices: node %s has %u slots, and %u devices: give one for "
+				"each slot",
 				node->name, node->slots, has);
 			return false;
 		}
 		found += has;
 	}
 	if (found < args->devices.n) {
-		cli_usage(command, "--devices: of a node that there is not");
+		cli_usage(command, "--devices: a node has another name: see --node");
 		return false;
 	}
 	return true;
@@ -262,7 +267,8 @@ static bool take_queue(const struct cli_command *command, const char *text, stru
 		at = end;
 	}
 	if (!at || *at != '\0' || !(queue->weight > 0 && queue->weight <= PRICE_MAX)) {
-		cli_usage(command, "--queue %s: NAME[=WEIGHT[:SLOTS]], as in research=2:16", text);
+		cli_usage(command,
+			"--queue %s: NAME[=WEIGHT[:SLOTS]] is needed, such as research=2:16", text);
 		return false;
 	}
 	core->queues_n++;
@@ -315,7 +321,7 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 	}
 	if (!at || !read_pool(args, at, &pool)) {
 		cli_usage(command,
-			"--pool %s: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]], as in "
+			"--pool %s: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]] is needed, such as "
 			"gpu=8:0..16:A100:2.5",
 			text);
 		return false;
@@ -325,9 +331,9 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 	return true;
 }
 
-/* Takes "gpu=--partition=gpu" or "gpu=/local": appends what is behind =, which must start with
- * begins, to that pool's list, of cap words, NULL-terminated. Returns the list; NULL: there is no
- * such pool, or no room. */
+/* Takes "gpu=--partition=gpu" or "gpu=/local": appends the text after =, which must start with
+ * begins, to that pool's NULL-terminated list of at most cap words. Returns the list; NULL: there
+ * is no such pool, or no room. */
 static const char *const *take_of_pool(struct sched_args *args, const char *text, char begins,
 	const char **lists, uint32_t cap, uint32_t *pool)
 {
@@ -363,8 +369,8 @@ static bool take_sbatch(const struct cli_command *command, const char *text,
 
 	if (!taken) {
 		cli_usage(command,
-			"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
-			"gpu=--partition=gpu",
+			"--sbatch %s: NAME=OPTION is needed, of a --pool before it, at most %u, "
+			"such as gpu=--partition=gpu",
 			text, SLURM_POOL_ARGS_MAX);
 		return false;
 	}
@@ -377,7 +383,7 @@ static bool take_engine(const struct cli_command *command, const char *text,
 {
 	args->slurm = strcmp(text, "slurm") == 0;
 	if (!args->slurm && strcmp(text, "local") != 0) {
-		cli_usage(command, "--engine %s: there are local and slurm", text);
+		cli_usage(command, "--engine %s: local or slurm is needed", text);
 		return false;
 	}
 	return true;
@@ -401,7 +407,7 @@ static bool take_policy(const struct cli_command *command, const char *text,
 	const struct sched_policy_entry *entry = sched_policy_find(text);
 
 	if (!entry || entry->needs_oracle) {
-		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
+		cli_usage(command, "--policy %s: pawl, pollux, tiresias or fifo is needed%s", text,
 			entry ? ": that policy needs data that only a simulator has" : "");
 		return false;
 	}
@@ -418,8 +424,8 @@ static bool take_pool_scratch(const struct cli_command *command, const char *tex
 
 	if (!dirs) {
 		cli_usage(command,
-			"--scratch %s: a directory from /; or NAME=DIR, of a --pool before it; at "
-			"most %u",
+			"--scratch %s: an absolute directory is needed, or NAME=DIR of a --pool "
+			"before it; at most %u",
 			text, SCRATCH_DIRS_MAX);
 		return false;
 	}
@@ -511,7 +517,7 @@ static bool take_option(const struct cli_command *command, int what, const char 
 	}
 }
 
-/* Makes nodes from parts of this machine, if none were named. */
+/* Divides this machine into nodes, if --node named none. */
 static void make_nodes(struct sched_args *args)
 {
 	uint32_t n = parallel_cores();
@@ -533,7 +539,7 @@ static void make_nodes(struct sched_args *args)
 	args->options.nodes_n = (uint32_t)args->count;
 }
 
-/* Completes a path that does not start with / from the working directory. */
+/* Makes a path absolute, from the working directory. */
 static void complete_path(const char *path, char full[PATH_MAX])
 {
 	char own[PATH_MAX];
@@ -596,31 +602,33 @@ static void set_times(struct daemon_options *o)
 	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
 }
 
-/* Refuses options that concern this machine: nodes of Slurm's have none of them. */
+/* Refuses options that describe this machine: they have no meaning for Slurm's nodes. */
 static bool check_slurm(const struct cli_command *command, const struct sched_args *args)
 {
 	if (args->options.nodes_n > 0 || args->count > 0 || args->slots > 0) {
-		cli_usage(command, "--node, --nodes and --slots are of this machine");
+		cli_usage(command,
+			"--node, --nodes and --slots describe this machine: give --pool for Slurm");
 		return false;
 	}
 	if (args->options.group && geteuid() == 0) {
 		cli_usage(command,
-			"--group %s: on Slurm jobs run as the scheduler's user, and that is root: "
-			"run it as another one",
+			"--group %s: on Slurm, jobs run as the scheduler's user, which is root: "
+			"run pawl sched as another user",
 			args->options.group);
 		return false;
 	}
 	if (args->options.rebuild) {
-		cli_usage(command, "--rebuild is of jobs on this machine: docs/slurm.md");
+		cli_usage(command,
+			"--rebuild is for jobs on this machine: for Slurm, see docs/slurm.md");
 		return false;
 	}
 	if (args->devices.n > 0) {
-		cli_usage(command, "--devices are of this machine");
+		cli_usage(command,
+			"--devices describes this machine: Slurm assigns its nodes' devices");
 		return false;
 	}
 	if (args->options.scratch_n > 0) {
-		cli_usage(command,
-			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
+		cli_usage(command, "--scratch %s describes this machine: for Slurm, give NAME=DIR",
 			args->scratch[0]);
 		return false;
 	}
@@ -649,7 +657,8 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	}
 	if (args.slurm != (args.options.pools_n > 0)) {
 		return cli_usage(command,
-			"--engine slurm needs at least one --pool, and --pool is for it");
+			"--engine slurm needs at least one --pool, and --pool needs --engine "
+			"slurm");
 	}
 	if (args.spool && !args.slurm) {
 		return cli_usage(command, "--spool is for --engine slurm");
@@ -665,7 +674,7 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	}
 	if (args.options.nodes_n > 0 && (args.count > 0 || args.slots > 0)) {
 		return cli_usage(command,
-			"--node names nodes, --nodes and --slots make them: not both");
+			"--node names each node: it cannot be used with --nodes or --slots");
 	}
 	return run(command, &args);
 }

@@ -20,7 +20,7 @@
 #define SECONDS_M  86400.0 /* seconds of a round or of a restart, at most */
 #define NAMES_MAX  256u    /* bytes of --policy */
 #define FACTOR_MAX 100.0   /* factor of wrong noise, at most */
-#define SHORT_PART 2       /* last parts of a path that name a workload */
+#define SHORT_PART 2       /* number of last parts of a path that name a workload */
 
 enum option {
 	POLICY,
@@ -107,7 +107,7 @@ static bool add_policy(const struct cli_command *command, struct sim_table *tabl
 		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i > 0 ? ", " : "",
 			policy->policy->name);
 	}
-	cli_usage(command, "--policy %s: there are %s", name, all);
+	cli_usage(command, "--policy %s: the policies are %s", name, all);
 	return false;
 }
 
@@ -140,7 +140,7 @@ static bool read_count(const struct cli_command *command, const char *what, cons
 	return true;
 }
 
-/* Reads seconds. least: fewest ns; 1 stands for over 0. */
+/* Reads seconds. least: fewest ns; 1 means more than 0. */
 static bool read_seconds(const struct cli_command *command, const char *what, const char *text,
 	int64_t least, double *seconds)
 {
@@ -150,7 +150,7 @@ static bool read_seconds(const struct cli_command *command, const char *what, co
 		return false;
 	}
 	if (ns < least) {
-		cli_usage(command, "%s %s: over 0 seconds are needed", what, text);
+		cli_usage(command, "%s %s: more than 0 seconds are needed", what, text);
 		return false;
 	}
 	*seconds = (double)ns / NS_PER_S;
@@ -182,7 +182,7 @@ static bool read_errors(const struct cli_command *command, const char *text,
 		!(setting->noise_error >= 1 && setting->noise_error <= FACTOR_MAX)) {
 		cli_usage(command,
 			"--hint-error %s: a share below 1 and a factor from 1 to %g are needed, "
-			"as 0.3,3",
+			"such as 0.3,3",
 			text, FACTOR_MAX);
 		return false;
 	}
@@ -349,7 +349,8 @@ static int simulate_one(struct sim_table *table, uint32_t i, struct sched_settin
 	return rv ? pawl_err_prefix(err, rv, "%s", workload->name) : 0;
 }
 
-/* Simulates as simulate_one does, and keeps the changes in a file of dir, whose path it sets. */
+/* Simulates as simulate_one does, and keeps the changes in a file in dir. path: set to that file's
+ * path. */
 static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
 	const char *dir, char path[PATH_MAX], struct pawl_err *err)
 {
@@ -385,7 +386,8 @@ static int simulate(struct sim_table *table, const struct sched_setting *of,
 
 	if (args->report && n > SIM_HISTORIES_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--report: %u runs: at most %u are in one picture", n, SIM_HISTORIES_MAX);
+			"--report: one picture cannot show %u runs, but at most %u", n,
+			SIM_HISTORIES_MAX);
 	}
 	table->metrics = calloc(n, sizeof(*table->metrics));
 	if (table->metrics == NULL) {
@@ -436,7 +438,8 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (args.pools.n > 0 && setting.interference > 0) {
-		return cli_usage(command, "--interference does not count with --pool");
+		return cli_usage(command,
+			"--interference has no effect with --pool: give only one of them");
 	}
 	setting.pools = args.pools.pools;
 	setting.pools_n = args.pools.n;

@@ -28,14 +28,14 @@ struct sim_pools {
 
 struct cli_command;
 
-/* Adds a pool, NAME,KEY=VALUE,…; false: the error was printed. */
+/* Adds a pool from NAME,KEY=VALUE,…. False: the error was printed. */
 bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools);
 
 /* A file of the changes in a run: docs/format.md. */
 struct sim_history;
 #define SIM_HISTORIES_MAX 8u /* histories in one picture, at most */
 
-/* Makes dir, if it is not there, and a file for the run in it, and sets path to that file's path.
+/* Makes dir if it is missing, makes a file for the run in it, and sets path to that file's path.
  * The caller closes *out. */
 int sim_history_open(struct sim_history **out, char *path, size_t room, const char *dir,
 	const char *workload, const char *policy, struct pawl_err *err);

@@ -59,7 +59,7 @@ void sim_history_add(struct sim_history *history, const struct sched_sim_change 
 	write_row(history, row);
 }
 
-/* Names the file DIR/WORKLOAD-POLICY.jsonl, with dashes for slashes behind DIR/. */
+/* Names the file DIR/WORKLOAD-POLICY.jsonl, with dashes for slashes after DIR/. */
 static int name_file(char *path, size_t room, const char *dir, const char *workload,
 	const char *policy, struct pawl_err *err)
 {

@@ -1,4 +1,4 @@
-/* --pool of pawl sim: NAME,KEY=VALUE,… */
+/* Reads --pool of pawl sim: NAME,KEY=VALUE,… */
 #include "cli/cli.h"
 #include "cli/sched/sim.h"
 
@@ -44,7 +44,7 @@ static bool read_key(const struct cli_command *command, char *word, struct pool_
 	double number;
 
 	if (value == NULL) {
-		cli_usage(command, "--pool: %s: spot, or KEY=VALUE is needed", word);
+		cli_usage(command, "--pool: %s: spot or KEY=VALUE is needed", word);
 		return false;
 	}
 	*value++ = '\0';
@@ -53,7 +53,7 @@ static bool read_key(const struct cli_command *command, char *word, struct pool_
 	}
 	if (i == KEYS_N) {
 		cli_usage(command,
-			"--pool: %s: there are least, most, price, speed, boot, spot, life, "
+			"--pool: %s: the keys are least, most, price, speed, boot, spot, life, "
 			"notice and gap",
 			word);
 		return false;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_COLUMN 32 /* columns of a workload's name; of a longer one the end is shown */
+#define NAME_COLUMN 32 /* columns of a workload's name; only the end of a longer one is shown */
 
 /* The metrics that are compared. */
 static const struct {
@@ -103,8 +103,8 @@ static void print_outside(const struct sim_table *table)
 	}
 	if (outside > 0) {
 		cli_print(stderr,
-			"pawl sim: %llu step times were outside of what was measured, and taken "
-			"in proportion to the nearest one\n",
+			"pawl sim: %llu step times were outside of what was measured, and were "
+			"taken in proportion to the nearest one\n",
 			(unsigned long long)outside);
 	}
 }

@@ -127,7 +127,7 @@ static bool add_replicas(const struct cli_command *command, const char *value,
 
 	if (sscanf(value, "%4u:%4u%n", &least, &most, &used) != 2 || value[used] != '\0' ||
 		least < 1 || least > most || most > SPEC_NODES_MAX) {
-		cli_usage(command, "--replicas %s: MIN:MAX, as in 1:8", value);
+		cli_usage(command, "--replicas %s: MIN:MAX is needed, such as 1:8", value);
 		return false;
 	}
 	add_line(args, "replicas: %u..%u\n", least, most);
@@ -151,7 +151,7 @@ static bool add_option(const struct cli_command *command, int what, const char *
 	}
 	if (what == QUEUE ? !jobfile_is_name(value)
 			  : value[0] == '\0' || value[strspn(value, keys[what].allowed)] != '\0') {
-		cli_usage(command, "%s %s: not understood", options[what].name, value);
+		cli_usage(command, "%s %s: the value is not valid", options[what].name, value);
 		return false;
 	}
 	if (what == QUEUE) {
@@ -239,7 +239,7 @@ out:
 	return rv;
 }
 
-/* Names the job, if neither its file nor its user does. */
+/* Names the job after its command or file, if neither the file nor --name names it. */
 static void name_job(const struct submit_args *args, const struct sched_spec *spec,
 	struct submit_job *job)
 {
@@ -323,12 +323,12 @@ static int submit(const struct cli_command *command, struct submit_args *args)
 			args->made.len_bytes);
 	}
 	if (!args->path) {
-		return cli_usage(command, "which FILE, or -- COMMAND?");
+		return cli_usage(command, "FILE or -- COMMAND is needed");
 	}
 	if (args->made.len_bytes > 0) {
 		return cli_usage(command,
-			"%s is a job file, which has its own lines for that: such options are for "
-			"-- COMMAND",
+			"options for COMMAND cannot be used with a job file: set these values in "
+			"%s",
 			args->path);
 	}
 	if (read_file(args->path, &bytes, &len_bytes, &err) != 0) {
@@ -358,7 +358,8 @@ static int main_submit(const struct cli_command *command, int argc, char **argv)
 	}
 	if (good && args.words && args.path) {
 		good = false;
-		cli_usage(command, "%s: a job file, or -- and a command, not both", args.path);
+		cli_usage(command, "%s: give a job file, or -- and a command, but not both",
+			args.path);
 	}
 	if (!good) {
 		rv = CLI_USAGE;

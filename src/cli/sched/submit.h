@@ -1,5 +1,5 @@
-/* Shared by the files of pawl submit, which print what a job file means (submit_print.c), and have
- * it run (submit_send.c). */
+/* Shared by the files of pawl submit: submit_print.c prints what a job file means, and
+ * submit_send.c submits it. */
 #ifndef CLI_SCHED_SUBMIT_H
 #define CLI_SCHED_SUBMIT_H
 
@@ -7,7 +7,8 @@
 #include "sched/jobfile/remarks.h"
 #include "sched/jobfile/spec.h"
 
-/* Each prints on stdout and returns an exit code. Values of secrets are left out. */
+/* The first three functions print on stdout and return an exit code. They leave out the values of
+ * secrets. */
 int submit_print(const char *path, const struct sched_spec *spec);
 int submit_print_json(const char *path, const struct sched_spec *spec, const struct remarks *notes);
 int submit_remarks_json(const char *path, const struct remarks *remarks,
@@ -22,7 +23,7 @@ struct submit_job {
 	const char *file; /* text of the job file */
 	uint32_t len_bytes;
 	const struct jobfile_given *given;
-	const char *name; /* name of the job, where given has none; NULL: the file has one */
+	const char *name; /* name of the job if given has none; NULL: the file has one */
 	char name_buf[SPEC_NAME_MAX];
 	char *const *words; /* a command; NULL: there is none */
 	const char *root;   /* directory of the scheduler; NULL: not given */

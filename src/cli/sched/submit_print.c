@@ -11,7 +11,7 @@
 
 /* ---- in words ---- */
 
-/* Prints len bytes of a user's text, in which tabs are tabs. */
+/* Prints len bytes of a user's text; tabs are not escaped. */
 static void print_clean(const char *text, size_t len)
 {
 	const char *end = text + len;

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VAR_MAX (128u << 10) /* bytes of a variable that goes along, at most */
+#define VAR_MAX (128u << 10) /* bytes of an environment variable that a job gets, at most */
 
-/* The variables of the submitter's environment that a job gets: where programs and modules are, and
- * how text is written. All others are given by --env. */
+/* The variables of the submitter's environment that a job gets: they say where programs and modules
+ * are, and how text is encoded. The user gives all others by --env. */
 static const char *const kept[] = {"PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
 	"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ",
 	"PAWL_PROGRAM"};
@@ -109,10 +109,10 @@ int submit_send(const struct submit_job *job, uint64_t *id, struct pawl_err *err
 	int rv;
 
 	if (!getcwd(cwd, sizeof(cwd))) {
-		return pawl_err_sys(err, "this directory");
+		return pawl_err_sys(err, "find the working directory");
 	}
 	if (s.args_n > SUBMISSION_ARGS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "a command of more than %u words",
+		return pawl_err_set(err, PAWL_ELIMIT, "the command has more than %u words",
 			SUBMISSION_ARGS_MAX);
 	}
 	rv = keep_env(&s, err);

@@ -92,8 +92,8 @@ static uint32_t count_lines(const char *text)
 	return n;
 }
 
-/* Returns the bytes of a line's first characters, as many as fit into columns: each is taken to be
- * one wide. */
+/* Returns the bytes of those characters of a line that fit into columns; each counts as one column
+ * wide. */
 static size_t cut(const char *line, uint32_t columns)
 {
 	size_t len = 0;
@@ -108,14 +108,14 @@ static size_t cut(const char *line, uint32_t columns)
 	return len;
 }
 
-/* Prints what has room on the terminal, whose last line stays empty. */
+/* Prints the lines that fit on the terminal, whose last line stays empty. */
 static void print_screen(const char *text, const struct winsize *size)
 {
 	uint32_t lines = count_lines(text);
 	uint32_t rows = size->ws_row > 2 ? size->ws_row - 1u : 2;
 	uint32_t shown = lines <= rows ? lines : rows - 1;
 
-	printf("\033[H\033[J"); /* home, and clear what is below */
+	printf("\033[H\033[J"); /* go home, and clear the screen */
 	for (uint32_t i = 0; i < shown; i++) {
 		printf("%.*s\n", (int)cut(text, size->ws_col), text); /* escaped by cli_print */
 		text = strchr(text, '\n') + 1;

@@ -1,5 +1,5 @@
-/* See tree_copy.h. Files are written aside and renamed; directories are closed to others until they
- * are full, so that nobody can put a link where the next file goes. */
+/* See tree_copy.h. Each file is written under another name and renamed. Directories are closed to
+ * other users until they are full, so that nobody can put a link where the next file goes. */
 #include "cli/sched/tree_copy.h"
 
 #include "base/beneath.h"
@@ -27,8 +27,8 @@ struct place {
 
 /* ---- reading ---- */
 
-/* Opens a file or directory for reading, and everything else by O_PATH alone: to open a device, or
- * a FIFO, may have effects. *st describes what fd is open on. Returns -1 with errno set. */
+/* Opens a file or directory for reading, and everything else by O_PATH alone: opening a device or a
+ * FIFO may have effects. *st describes what was opened. Returns -1 with errno set. */
 static int open_as_owner(int dir_fd, const char *name, struct stat *st)
 {
 	int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -84,13 +84,15 @@ static int open_named(const struct tree_copy *copy, const char *from, struct sta
 	if (linked && st->st_uid == geteuid()) {
 		close(fd);
 		return pawl_err_set(err, PAWL_EINVAL,
-			"%s leads by a link to what is your own, not the job's: copy that yourself",
+			"%s leads through a link to a file of your own, not of the job: copy it "
+			"with cp",
 			from);
 	}
 	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode)) {
 		close(fd);
-		return pawl_err_set(err, PAWL_EINVAL, "%s is %s: files and directories are copied",
-			from, file_mode_kind(st->st_mode));
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s is %s: only files and directories can be copied", from,
+			file_mode_kind(st->st_mode));
 	}
 	return fd;
 }
@@ -111,8 +113,8 @@ static bool write_all(int fd, const char *bytes, size_t len_bytes)
 	return true;
 }
 
-/* Copies a block by the file system, which may know a shorter way, or by read and write. 0: the
- * file ends. Returns -1 with errno set. */
+/* Copies a block with copy_file_range, which the file system may do without moving bytes, or else
+ * with read and write. Returns 0 at the end of the file, -1 with errno set. */
 static ssize_t copy_block(int to, int from, char *block, size_t len_bytes, bool *by_kernel)
 {
 	ssize_t n = *by_kernel ? copy_file_range(from, NULL, to, NULL, len_bytes, 0) : -1;
@@ -127,8 +129,8 @@ static ssize_t copy_block(int to, int from, char *block, size_t len_bytes, bool 
 	return n > 0 && !write_all(to, block, (size_t)n) ? -1 : n;
 }
 
-/* Copies what is between two holes, from *at up to end. *at: where the copy ended, sooner if the
- * file is shorter by now. */
+/* Copies the bytes between two holes, from *at up to end. *at: where the copy ended, before end if
+ * the file is shorter by now. */
 static int copy_data(int to, int from, off_t *at, off_t end, char *block, struct pawl_err *err)
 {
 	bool by_kernel = true;
@@ -172,7 +174,7 @@ static int copy_bytes(int to, int from, off_t size, struct pawl_err *err)
 	return rv == 0 && ftruncate(to, size) != 0 ? pawl_err_sys(err, "copy") : rv;
 }
 
-/* Returns the permissions that the source had, without those that the umask takes. */
+/* Returns the permissions of the source, without those that the umask removes. */
 static mode_t mode_of(const struct tree_copy *copy, const struct stat *st)
 {
 	return st->st_mode & 0777 & ~copy->mask;
@@ -185,7 +187,7 @@ static int finish(const struct tree_copy *copy, int fd, const struct stat *st, m
 
 	return fchmod(fd, mode_of(copy, st) | more) == 0 && futimens(fd, times) == 0
 		? 0
-		: pawl_err_sys(err, "set its mode and times");
+		: pawl_err_sys(err, "set the copy's mode and times");
 }
 
 static const char *name_aside(char name[ASIDE_BYTES])
@@ -194,7 +196,7 @@ static const char *name_aside(char name[ASIDE_BYTES])
 	return name;
 }
 
-/* Gives what was made aside its name or, after an error, removes it. */
+/* Gives the finished copy its name or, after an error, removes it. */
 static int put_in_place(const struct place *to, const char *aside, int rv, struct pawl_err *err)
 {
 	if (rv == 0 && renameat(to->dir_fd, aside, to->dir_fd, to->name) != 0) {
@@ -229,8 +231,8 @@ static int put_file(const struct tree_copy *copy, const struct place *to, int fr
 
 /* ---- a link ---- */
 
-/* Returns whether a link leads to a place in what is copied, depth directories below its top: up
- * first, and then only down. Names in between may be links, but these are of this kind, too. */
+/* Returns whether a link, depth directories below the top of what is copied, leads to a place in
+ * that: up first, and then only down. Names on its path may be links, but of this kind, too. */
 static bool leads_inside(const char *link, unsigned depth)
 {
 	bool down = false;
@@ -297,7 +299,7 @@ static int put_found(struct tree_copy *copy, const struct place *to, int fd, con
 	} else if (!S_ISDIR(st->st_mode)) {
 		copy->left_out(copy->user, copy->path, file_mode_kind(st->st_mode), false);
 	} else if (st->st_dev == copy->top.st_dev && st->st_ino == copy->top.st_ino) {
-		copy->left_out(copy->user, copy->path, "where the copy goes itself", false);
+		copy->left_out(copy->user, copy->path, "the destination of the copy", false);
 	} else if (depth == DEPTH_MAX) {
 		rv = pawl_err_set(err, PAWL_ELIMIT, "%s: more than %u directories deep", copy->path,
 			DEPTH_MAX);
@@ -359,7 +361,7 @@ static int fill(struct tree_copy *copy, int to, int from, unsigned depth, struct
 	return rv;
 }
 
-/* Opens a directory, and makes it if it is not there. Returns -1 with errno set. */
+/* Opens a directory, and makes it if it is missing. Returns -1 with errno set. */
 static int open_made(const struct place *to, bool *made)
 {
 	*made = mkdirat(to->dir_fd, to->name, 0700) == 0;
@@ -380,7 +382,8 @@ static int put_dir(struct tree_copy *copy, const struct place *to, int from, con
 	if (fd < 0 || fstat(fd, &there) != 0) {
 		rv = errno == ENOTDIR || errno == ELOOP
 			? pawl_err_set(err, PAWL_EEXIST,
-				  "%s: where its copy goes something is that is no directory",
+				  "%s: its copy cannot replace a file or link: a directory is "
+				  "needed there",
 				  copy->path)
 			: pawl_err_sys(err, "make the copy of %s", copy->path);
 		close(from);
@@ -397,7 +400,7 @@ static int put_dir(struct tree_copy *copy, const struct place *to, int from, con
 
 /* ---- the destination ---- */
 
-/* Takes the last name of a path, without slashes behind; "" for . and .. */
+/* Takes the last name of a path, without the slashes after it; "" for . and .. */
 static void take_name(const char *path, char name[NAME_MAX + 1])
 {
 	size_t end = strlen(path);
@@ -438,7 +441,8 @@ static int place_as(struct place *to, const char *path, struct pawl_err *err)
 	if (to->name[0] == '\0' ||
 		(size_t)snprintf(parent, sizeof(parent), "%.*s", len > 0 ? (int)len : 1,
 			len > 0 ? path : ".") >= sizeof(parent)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s: no name for a copy", path);
+		return pawl_err_set(err, PAWL_EINVAL, "%s does not end in a name for the copy",
+			path);
 	}
 	return open_place(to, parent, err);
 }

@@ -44,7 +44,7 @@ CRASHES = {  # fault point -> number of passes, at most, before the process cras
 }
 HUGE_PAGE = 2 << 20  # bytes that come or go with one allocation
 CRASHED = 99  # exit status of a process that crashes at a fault point
-LATE = 98  # exit status of a process that waited in vain
+LATE = 98  # exit status of a process whose wait took too long
 WAYS = ("worker", "agent", "both", "crash", "crash")
 
 
@@ -159,7 +159,7 @@ class ByNebula:
 
 
 def write(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], seed: int) -> None:
-    """Saves tag after tag until it is killed. Appends to the file `told` what is surely saved."""
+    """Saves tag after tag until it is killed. Appends to the file `told` what is safely saved."""
     chance = random.Random(seed)
     try:
         way = by(root)
@@ -330,8 +330,8 @@ class Used(NamedTuple):
 
     @classmethod
     def at_rest(cls, pids: list[int], like: Used | None) -> Used:
-        """Returns the least of several looks: after a flush the agent may still delete what it let
-        go. Waits, for a while, until no more is used than like, the most that was used at rest
+        """Returns the least of several measurements: after a flush the agent may still delete old
+        tags. Waits for a while until no more is used than like, the most that was used at rest
         before."""
         looks: list[Used] = []
 

@@ -1,6 +1,6 @@
 """Ranks for test_engine.py. Usage, as a launcher would start it: engine_job.py WHAT ROOT
 
-A rank prints its results behind "> ". Files in ROOT's parent say how far the ranks are.
+A rank prints its results after "> ". Files in ROOT's parent show how far the ranks are.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def killed(engine: Engine, signs: Signs) -> None:
 
 
 def raises(engine: Engine, signs: Signs) -> None:
-    """The last rank dies of an error before its part is whole; the part must not become whole by
-    its leaving."""
+    """The last rank dies of an error before its part is whole; its exit must not make the part
+    whole."""
     first(engine, signs)
     if RANK == WORLD - 1:
         if os.environ["BEGUN"] == "1":

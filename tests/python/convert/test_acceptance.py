@@ -54,7 +54,7 @@ def job(
     before: Sequence[str] = (),
     env: dict[str, str] | None = None,
 ) -> list[str]:
-    """Runs a job. Returns the lines that it prints behind "> "; fails with all of its output if the
+    """Runs a job. Returns the lines that it prints after "> "; fails with all of its output if the
     job fails."""
     done = nursery.run(
         [*before, sys.executable, Path(__file__).with_name(JOBS[what]), what, *map(str, args)],

@@ -59,7 +59,7 @@ def test_by_name_or_step(root: Path) -> None:
     assert run_json("show", root, "100")["tag"] == "first"
     assert run_json("show", root, "best")["step"] == 200
     done = program.run("ckpt", "show", root, "200")
-    assert done.returncode == 2 and "best and of epoch=2-step=200: name the tag" in done.stderr
+    assert done.returncode == 2 and "best and epoch=2-step=200: name one of them" in done.stderr
     done = program.run("ckpt", "verify", root, "--all")
     assert done.returncode == 0 and done.stdout.count(": ok") == 3
 
@@ -143,8 +143,8 @@ def test_an_export_follows_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
 def test_an_export_removes_nothing_that_was_moved_to_its_place(tmp_path: Path) -> None:
-    """The owner of DEST may rename a directory of ours there to the name of an export's own
-    directory."""
+    """The owner of DEST may rename a directory of this user's there to the name of an export's
+    hidden directory."""
     root, out = tmp_path / "root", tmp_path / "out"
     with Engine(root) as engine:
         assert engine.save("t", {"a": Raw(b"a")}).wait("durable", timeout=program.LIMIT_S)
@@ -153,7 +153,7 @@ def test_an_export_removes_nothing_that_was_moved_to_its_place(tmp_path: Path) -
     (moved := out / ".pawl-export").mkdir(mode=0o755)  # perhaps an older export of root's
     (moved / "kept").touch()
     refused = program.run("ckpt", "export", root, "t", out)
-    assert refused.returncode == 75 and "no export left it there" in refused.stderr
+    assert refused.returncode == 75 and "no export made it" in refused.stderr
     assert (moved / "kept").exists()
     moved.chmod(0o700)  # as a killed export leaves it
     done = program.run("ckpt", "export", root, "t", out)

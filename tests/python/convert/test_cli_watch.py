@@ -165,7 +165,7 @@ def test_a_tag_is_told_of_with_its_row(script: Path, tmp_path: Path) -> None:
 def test_watch_once(script: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     done = program.run("ckpt", "watch", root, "--once")
-    assert done.returncode == 3 and "is not there yet" in done.stdout
+    assert done.returncode == 3 and "does not exist yet" in done.stdout
     assert program.run_script(script, "--job", "a, b", args=[str(root)]).returncode == 0
     (root / "global_step3" / "model").unlink()
     done = program.run("ckpt", "watch", root, "--once")
@@ -220,7 +220,7 @@ def test_watch_draws_a_table(script: Path, tmp_path: Path) -> None:
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    program.wait_until(lambda: b"is not there yet" in seen, "it watches")
+    program.wait_until(lambda: b"does not exist yet" in seen, "it watches")
     assert program.run_script(script, args=[str(root)]).returncode == 0
 
     def last() -> str:

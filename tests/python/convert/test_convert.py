@@ -279,7 +279,7 @@ def test_ranks(tmp_path: Path) -> None:
     }
 
 
-# ---- what cannot be said, and what must not be run ----
+# ---- what formats cannot express, and what must not be run ----
 
 
 class Custom:

@@ -418,7 +418,7 @@ def test_old_ones_go_and_pinned_ones_stay(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_ends_does_what_it_was_asked_for(engine: Engine, tmp_path: Path) -> None:
-    """The caller was told that the request is taken."""
+    """The agent has accepted the request before it ends."""
     for tag in ("t", "last"):
         engine.save(tag, {"x": 1})
         assert engine.flush(30)

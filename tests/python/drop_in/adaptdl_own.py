@@ -10,8 +10,8 @@ OPTIONs are pytest's, such as `-k sampler`. For each test, prints how often it p
 and why, where that is known. Exit codes: 0; 1 if a test fails that is not in KNOWN; 2 if there is
 nothing to run.
 
-The tests are copied away from AdaptDL's package, so that `import adaptdl` is ours. The tests are
-not changed; stand-ins replace what they need besides: portpicker, torchtext (`stand_in`) and their
+The tests are copied away from AdaptDL's package, so that `import adaptdl` is Pawl's. The tests are
+not changed. Stand-ins replace what else they need: portpicker, torchtext (`stand_in`) and their
 own adaptdl.conftest, whose replicas are forks. The whole run takes four minutes.
 """
 
@@ -73,7 +73,7 @@ def stand_in(name: str, **contents: object) -> None:
 
 
 def prepare(conftest: Path) -> None:
-    """Makes `adaptdl` ours, but for adaptdl.conftest, and removes the variables that make this
+    """Makes `adaptdl` Pawl's, except adaptdl.conftest, and removes the variables that make this
     process a rank."""
     env = program.clean_env(PAWL_COMPAT="adaptdl=pawl")
     os.environ.clear()

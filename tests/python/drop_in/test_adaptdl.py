@@ -152,7 +152,7 @@ def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
 
 @pytest.mark.parametrize("backend", ["", "pawl"])
 def test_pawl_run_says_whether_its_ranks_come_and_go(backend: str, tmp_path: Path) -> None:
-    """pawl run tells the script, whatever backend the script names."""
+    """`pawl run --backend` decides whether ranks come and go, whatever backend the script names."""
     script = tmp_path / "job.py"
     script.write_text(
         "import adaptdl.torch as adl\n"
@@ -200,7 +200,7 @@ def test_a_group_of_other_ranks_than_those_that_met_is_refused(tmp_path: Path) -
 
 
 def test_a_package_has_its_modules() -> None:
-    """Scripts say `import adaptdl.torch` and then `adaptdl.env.replica_rank()`."""
+    """Scripts do `import adaptdl.torch`, and then call `adaptdl.env.replica_rank()`."""
     names = ["checkpoint.State", "collective.allreduce", "env.replica_rank", "goodput.PerfParams"]
     names += ["sched_hints.SCHED_HINTS", "torch.data.AdaptiveDataLoaderHelper"]
     names += ["torch.parallel.AdaptiveDataParallel", "torch.epoch.current_epoch"]

@@ -132,7 +132,7 @@ def own(installed: Venv, tmp_path: Path) -> Venv:
     return Venv(tmp_path / "venv")
 
 
-# ---- what the table and the stubs say ----
+# ---- the table and the stubs ----
 
 
 def test_each_name_has_a_stub() -> None:
@@ -254,7 +254,7 @@ def test_the_real_package_wins_and_is_told_of_once(own: Venv) -> None:
     assert str(own.packages / "nebulaml/__init__.py") in told
     said, told = own.told("-c", code, RANK="3")  # the other ranks leave the message to rank 0
     assert (said, told) == ("foreign", "")
-    assert own.run("-c", LOADED) == "[]"  # nothing asked for the name, so nothing is said
+    assert own.run("-c", LOADED) == "[]"  # nothing imported the name, so nothing is logged
     assert own.run("-c", "import torch_nebula as t; print(t.__name__)") == "pawl.compat.nebula"
 
 
@@ -357,7 +357,7 @@ def test_a_choice_that_cannot_be_kept_names_the_variable(own: Venv) -> None:
 
 
 def test_a_folder_of_that_name_is_named(own: Venv, tmp_path: Path) -> None:
-    """Python takes a folder without __init__.py for a package; Pawl at least says so."""
+    """Python takes a folder without __init__.py for a package; Pawl at least reports it."""
     (own.folder / "nebulaml").mkdir()
     _, told = own.told("-c", "import nebulaml")
     assert str(own.folder / "nebulaml") in told and "use nebulaml pawl" in told

@@ -1,5 +1,5 @@
-"""Elastic jobs of several `pawl run` that share a door, for tests. Each launcher acts as a host of
-its own, but all share one network."""
+"""Elastic jobs of several `pawl run` that share a membership file, for tests. Each launcher acts as
+a host of its own, but all share one network."""
 
 from __future__ import annotations
 
@@ -121,16 +121,16 @@ class Job:
         ]
 
     def numbers(self) -> list[int]:
-        """Returns the numbers of the ranks in the door's file; none: there is no file, or the job
-        is over."""
+        """Returns the numbers of the ranks in the membership file; none: there is no file, or the
+        job is over."""
         try:
             return [int(word) for word in self.door.read_text().split()[1:]]
         except FileNotFoundError:
             return []
 
     def wait_for_ranks(self, ranks: int) -> None:
-        """Waits until the door names that many ranks and that many train: newcomers are named
-        before they train."""
+        """Waits until the membership file lists that many ranks and that many train: newcomers are
+        listed before they train."""
 
         def train() -> int:
             return sum(

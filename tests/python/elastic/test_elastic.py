@@ -83,7 +83,7 @@ def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_that_ends_early_is_named() -> None:
-    """The other rank goes on, as after a death, and says so."""
+    """The other rank goes on, as after a death, and logs that."""
     started = start(2, "odd=end")
     said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     assert started[0].returncode == 0
@@ -157,7 +157,7 @@ def test_ranks_come_while_it_runs(tmp_path: Path, world: int) -> None:
 
 
 def test_one_goes_and_one_comes(tmp_path: Path) -> None:
-    """Rank 0 goes, and its door with it; the next rank opens another."""
+    """Rank 0 goes, and its join listener with it; the next rank opens another."""
     said = join(tmp_path, 3, "pause=0.3", "kill=0@3", victims=1)
     check_weights(said, N_MANY)
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
@@ -194,7 +194,7 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
     wait_for(mark)
     started[1].send_signal(signal.SIGTERM)
     before = hear(started, code=143)
-    program.await_let_go(Path(root))  # the other job's agent must let go
+    program.await_let_go(Path(root))  # the other job's agent must release the root
     after = hear(start(3, MANY, PAWL_ELASTIC_ROOT=root))
     both = [before[0] + after[0], *after[1:], before[1]]
     check_each_once(both, dead=(3,), n=N_MANY)

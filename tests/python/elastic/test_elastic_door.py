@@ -74,7 +74,7 @@ def test_a_launcher_joins_and_leaves_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_founder_leaves(tmp_path: Path) -> None:
-    """Another rank saves then, and newcomers find the door at it."""
+    """Another rank saves then, and newcomers find the join listener at that rank."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **env) as job:
         first = job.start(0, "1:1")
@@ -106,7 +106,7 @@ def test_the_founder_leaves(tmp_path: Path) -> None:
 
 
 def test_rank_0_is_killed_and_another_launcher_saves(tmp_path: Path) -> None:
-    """The launcher of rank 0 stays, but has let go of the root."""
+    """The launcher of rank 0 stays, but has released the root."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **env) as job:
         first = job.start(0, "1:1")
@@ -254,7 +254,7 @@ def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) ->
     either."""
     with in_a_slow_step(tmp_path) as job:
         second = job.launchers[1]
-        os.kill(pid_of(second), signal.SIGTERM)  # the door names the rank until the step is over
+        os.kill(pid_of(second), signal.SIGTERM)  # the rank is a member until the step is over
         (tmp_path / "slow").unlink()
         program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
         second.process.send_signal(signal.SIGTERM)
@@ -342,7 +342,7 @@ def test_a_rank_that_says_no_more_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_ranks_that_nobody_lets_in_are_not_started_for_ever(tmp_path: Path) -> None:
-    """The ranks fail late, and the door belongs to ranks which are gone."""
+    """The ranks fail late, and the join listener belongs to ranks that are gone."""
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
     with running(tmp_path, script=script) as job:
@@ -423,7 +423,7 @@ def test_ranks_of_a_launcher_are_more_and_fewer(tmp_path: Path) -> None:
 
 
 def test_two_hosts(tmp_path: Path) -> None:
-    """The founder leaves, and the door moves to another host."""
+    """The first launcher leaves, and the join listener moves to another host."""
     with netns.hosts(2) as hosts:
         with running(tmp_path, "pause=0.3", hosts=hosts, PAWL_IFNAME="eth0") as job:
             first = job.start(0, "1:1")

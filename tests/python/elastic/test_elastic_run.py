@@ -203,7 +203,7 @@ def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
 
 
 def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
-    """The rank of the door is stopped, and another rank opens another door."""
+    """The rank with the join listener is stopped, and another rank opens another listener."""
     with running(tmp_path, "1:3 -n 2", MANY, "pause=0.5", **program.SILENT) as run:
         run.wait_for_trained(2)
         first, _ = run.by_rank()
@@ -251,7 +251,7 @@ def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
 
 
 def test_who_waits_at_a_door_can_be_told_to_end(tmp_path: Path) -> None:
-    """The rank waits before there is a door."""
+    """The rank waits before there is a join listener."""
     door = str(tmp_path / "door")
     env = program.clean_env(
         PAWL_ELASTIC_JOIN="1", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_ROOT=str(tmp_path / "root")
@@ -303,7 +303,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     script.write_text(PLAIN)
     for options, code, text in [
         (["--elastic", "3:2"], 2, "MIN is more than MAX"),
-        (["--elastic", "2"], 2, "MIN:MAX, as in 1:8"),
+        (["--elastic", "2"], 2, "MIN:MAX is needed, such as 1:8"),
         (["--elastic", "0:2"], 2, "from 1 to 64"),
         (["--elastic", "1:2", "-n", "3"], 2, "from 1 to 2"),
         (["--elastic", "1:2", "--nnodes", "2", "--rendezvous", "::1:1"], 2, "for one node"),
@@ -314,10 +314,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         program.wait_until(lambda: len(list(tmp_path.glob("world2.*"))) == 2, "two ranks")
         for words, code, text in [
             ([run.job, "3"], 2, f"3 ranks: job {run.job} can have from 1 to 2"),
-            ([run.job, "1", "2"], 2, "one job and one number"),
+            ([run.job, "1", "2"], 2, "unexpected argument 2"),
             ([run.job, "x"], 2, "a whole number"),
-            ([], 2, "of which job?"),
-            (["another"], 3, "job another does not run here"),
+            ([], 2, "JOB is needed"),
+            (["another"], 3, "no job another of this user runs"),
         ]:
             done = program.run("scale", *words)
             assert (done.returncode, text in done.stderr) == (code, True), done.stderr

@@ -82,7 +82,7 @@ def fork_rank(rank: int, port: int, root: Path, told: Path, keep: int) -> int:
 
 
 def wait_for_save(told: Path, seen: int) -> None:
-    """Waits until a rank has told of a save behind byte seen."""
+    """Waits until a rank has written of a save, after byte seen of the file."""
     program.wait_until(lambda: "saves" in told.read_text()[seen:], "a save")
 
 
@@ -94,7 +94,7 @@ def kill_agent(root: Path) -> None:
 
 
 def load_latest(root: Path) -> str:
-    """Loads the tag that `latest` names. Returns a line that says how that went."""
+    """Loads the tag that `latest` names. Returns the outcome as a line of text."""
     if not (root / "latest").exists():
         return "nothing"
     tag = (root / "latest").read_text()

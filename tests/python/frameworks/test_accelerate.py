@@ -265,9 +265,9 @@ def test_two_ranks(tmp_path: Path) -> None:
 
 
 def test_oldest_release(tmp_path: Path) -> None:
-    """Accelerate 0.26.1, which lies with the oldest transformers.
+    """Accelerate 0.26.1, which is installed with the oldest transformers.
 
-    It cannot read its own random generators' file with torch 2.6 or later, and says so.
+    It cannot read its own random generators' file with torch 2.6 or later, and reports that.
     """
     env = packages.with_package("transformers", "4.47.1")
     saved = launch(tmp_path, "save", 1, 0, env)

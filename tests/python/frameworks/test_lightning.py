@@ -31,7 +31,7 @@ def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
 
 
 def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
-    """Runs lightning_job.py. Returns the lines that rank 0 prints behind "> "."""
+    """Runs lightning_job.py. Returns the lines that rank 0 prints after "> "."""
     name, env = package
     return said(SCRIPT, name, *args, env=env)
 
@@ -92,8 +92,8 @@ def test_on_a_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", [None, "0.19.6"], ids=["newest", "knows-nebula"])
 @pytest.mark.parametrize("stage", [2, 3])
 def test_nebulas_deepspeed_strategy(stage: int, release: str | None, tmp_path: Path) -> None:
-    """It saves to a directory of its own, and resumes from each of two checkpoints by the path that
-    Lightning has for it, from which stock Lightning goes on alike."""
+    """The strategy saves to a directory of its own, and resumes from each of two checkpoints by the
+    path that Lightning has for it. Stock Lightning goes on from that path alike."""
     pytest.importorskip("lightning")
     pytest.importorskip("deepspeed")
     on_device = torch.cuda.is_available()

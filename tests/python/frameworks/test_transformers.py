@@ -122,7 +122,7 @@ def test_started_by_pawl_run(
 def test_started_without_it(
     tmp_path: Path, asked: bool | None, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without `pawl run`, Trainer decides where to begin; Pawl says why it begins anew."""
+    """Without `pawl run`, Trainer decides where to begin; Pawl logs why it begins anew."""
     small_trainer.trainer(tmp_path, max_steps=1, save_steps=1).train()
     caplog.set_level("INFO", "pawl")
     small_trainer.trainer(tmp_path, max_steps=1, save_strategy="no").train(asked)
@@ -366,7 +366,7 @@ def test_best_model_is_kept_and_loaded(tmp_path: Path, limit: int) -> None:
 
 
 def test_a_best_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    """Trainer says so, and keeps the weights it has."""
+    """Trainer logs that, and keeps the weights it has."""
     best = tmp_path / "out/checkpoint-12"
 
     def remove() -> None:

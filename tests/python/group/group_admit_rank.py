@@ -1,8 +1,8 @@
 """A rank of a group that others leave and join. Usage: group_admit_rank.py FOLDER [join]
 
 Rank 1 kills itself after some steps. The others go on, and admit the newcomer that waits at the
-door, whose name is in FOLDER/door. All ranks end some steps after the group has its first size
-again.
+join listener, whose name is in FOLDER/door. All ranks end some steps after the group has its first
+size again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = timedelta(seconds=60)
 
 
 def tell(model: nn.Module, step: int, group: dist.ProcessGroup) -> int:
-    """Broadcasts what a newcomer has to know: the step, which is returned, and the weights."""
+    """Broadcasts what a newcomer needs: the weights, and the step, which is returned."""
     at = torch.tensor(step)
     for tensor in [at, *(p.detach() for p in model.parameters())]:
         dist.broadcast(tensor, group=group, group_src=0)

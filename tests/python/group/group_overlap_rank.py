@@ -1,7 +1,7 @@
 """A rank of the backend "pawl": calls under way, and tensors of one call, that share memory.
 
 Random calls on views of one tensor must give what they would give one after the other. The same
-calls in plain torch, on copies of all ranks' tensors, say what that is.
+calls in plain torch, on copies of all ranks' tensors, give the expected values.
 
 Usage: group_overlap_rank.py SEED ROUNDS
 """

@@ -84,8 +84,8 @@ def queue_and_go_on(anew: bool) -> None:
 
 @check
 def what_comes_is_behind_what_was_queued() -> None:
-    """A kernel that was queued on an output before the call writes to it before Pawl does; one
-    queued after waiting sees the result."""
+    """A kernel that was queued on an output before the call writes to it before Pawl does. A kernel
+    that is queued after waiting sees the result."""
     output = torch.zeros(world(), 100, device=DEVICE)
     source = torch.full((100,), float(rank()), device=DEVICE)
     gate = behind(lambda: output.fill_(-1))

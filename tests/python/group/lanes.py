@@ -1,7 +1,7 @@
 """A stand-in for a device beside the host: its memory is the host's, its streams are threads.
 
-It takes every tensor of a user for a tensor on the device, so all collectives go the way of CUDA's.
-Streams are late at random, which exposes what comes too early or is not waited for.
+It takes every tensor of a user for a tensor on the device, so all collectives use the code for
+CUDA. Streams are late at random, which exposes what comes too early or is not waited for.
 
 As a script, lanes.py SCRIPT ARG... runs a rank's script on the stand-in.
 """
@@ -52,8 +52,8 @@ class Stream:
 
 
 class Lane(_staging.Lane):
-    """``patient``: a stream that follows an event waits for it on the host, too, as code that looks
-    at a device's tensor does."""
+    """``patient``: a stream that follows an event waits for it on the host, too, as code that reads
+    a device's tensor does."""
 
     def __init__(self, patient: bool) -> None:
         super().__init__(Stream(), Stream())

@@ -53,7 +53,7 @@ def test_explain_names_who_is_late(traced: tuple[Path, list[list[str]]]) -> None
     if late_s[1] > late_s[0] + late_s[2]:  # true unless other ranks stood still for seconds
         assert "rank 1 (" in said and "is late again and again" in said
     # One of the three slowest steps: on a busy machine another rank may be late in some.
-    assert re.search(r"rank \d came [\d.]+ ms late to number \d+, (all_reduce|barrier)", said)
+    assert re.search(r"rank \d came [\d.]+ ms late to operation \d+, (all_reduce|barrier)", said)
 
 
 def test_a_trace_is_what_browsers_load(
@@ -116,7 +116,7 @@ def test_what_is_no_trace_is_passed_over(tmp_path: Path) -> None:
     assert explain(tmp_path).returncode == 3
     (tmp_path / "a.pawltrace").write_bytes(b"not one")
     done = explain(tmp_path)
-    assert done.returncode == 3 and "a.pawltrace: it is too short" in done.stderr
+    assert done.returncode == 3 and "a.pawltrace: the file is too short" in done.stderr
     assert explain(tmp_path / "nowhere").returncode == 3
     assert explain().returncode == 2
 

@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_strangers_do_not_disturb_a_server() -> None:
-    """Strangers that say nothing, send slowly, speak HTTP or have another key connect while ranks
+    """Strangers that send nothing, send slowly, speak HTTP or have another key connect while ranks
     use the server."""
     with netns.hosts(2) as hosts, serve(hosts, (1,)) as servers:
         name = list_servers(servers)

@@ -103,11 +103,11 @@ def test_who_does_not_answer_is_named() -> None:
 
 def test_the_command_line() -> None:
     for args, text in (
-        ([], "which hosts?"),
+        ([], "NAME is needed"),
         (["--dtype", "int8", "x"], "--dtype int8"),
         (["--model", "25X", "x"], "--model 25X"),
         (["--servers", "0", "x"], "--servers"),
-        (["10.0.0.1"], "10.0.0.1 is no server"),
+        (["10.0.0.1"], "10.0.0.1 is no name of a server"),
         (["10.0.0.1:1:2", "10.0.0.1:1:2"], "10.0.0.1:1:2 is named twice"),
     ):
         done = program.run("net", *args)

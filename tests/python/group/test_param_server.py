@@ -102,7 +102,7 @@ def test_a_server_dies_and_every_worker_names_it(of: int, staleness: int) -> Non
 
 
 def test_a_worker_freezes_and_the_others_go_on() -> None:
-    """The frozen worker hears why it was left out when it wakes up."""
+    """When the frozen worker wakes up, it learns why it was left out."""
     started = end("SIGSTOP", 1, 1)
     try:
         assert hear(started[0]) == hear(started[2]) == ["40 steps"]
@@ -112,7 +112,7 @@ def test_a_worker_freezes_and_the_others_go_on() -> None:
         os.kill(started[1].pid, signal.SIGCONT)
         (text,) = hear(started[1])
         lost = r"PawlError: parameter server: server rank [34] took this rank for lost: not a sign"
-        assert re.match(lost, text)  # names the server that it heard first
+        assert re.match(lost, text)  # names the server whose message came first
     finally:
         ranks.stop(started)
 

@@ -190,7 +190,7 @@ def test_a_copy_is_as_the_file_was(shared: Cluster, tmp_path: Path, dest: Path) 
         assert (dest / "other" / "holes").stat().st_blocks < 1 << 15
     done = shared.run("cp", "--json", f"{job}:.", str(work / "out"))
     assert [row["why"] for row in json.loads(done.stdout)["left_out"]] == [
-        "where the copy goes itself"
+        "the destination of the copy"
     ]
 
 
@@ -252,7 +252,7 @@ def scheduler_of(user: pwd.struct_passwd, folder: Path) -> Iterator[Cluster]:
 @AS_ROOT
 @pytest.mark.slow
 def test_another_users_scheduler_gives_away_only_what_is_theirs() -> None:
-    """The scheduler may say anything about a job's owner and the place of its files."""
+    """The scheduler may report any owner of a job, and any place of its files."""
     user, caller = pwd.getpwnam("daemon"), pwd.getpwnam("bin")
     folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
     folder.chmod(0o755)
@@ -270,7 +270,7 @@ def test_another_users_scheduler_gives_away_only_what_is_theirs() -> None:
                 "user": caller.pw_uid, "group": caller.pw_gid, "extra_groups": ["users"],
             }  # fmt: skip
             refused = ours.run("cp", f"{job}:own", "/tmp/pawl-never", **who)
-            assert refused.returncode == 2 and "your own, not the job's" in refused.stderr
+            assert refused.returncode == 2 and "your own, not of the job" in refused.stderr
             kept = ours.root / "jobs" / str(job)
             shutil.rmtree(kept)
             kept.symlink_to(hostile.closed)

@@ -347,8 +347,8 @@ def test_who_takes_all_places_silences_nobody() -> None:
 
 
 def test_a_job_that_waits_much_leaves_room_for_another(shared: Cluster, web: Web) -> None:
-    """At most 128 requests may wait in discovery: the first one of the job that has most is then
-    told to ask again. The server notices clients that have left while they waited."""
+    """At most 128 requests may wait in discovery. Then the first one of the job that has most gets
+    the answer to ask again. The server notices clients that have left while they waited."""
     with a_job(shared, name="many") as (many, _), a_job(shared, name="one") as (one, _):
         with contextlib.ExitStack() as stack:
 

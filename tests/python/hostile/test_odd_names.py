@@ -1,6 +1,6 @@
-"""Anything at all under a name in a root: the newest whole step is restored, and `pawl ckpt`
-reports the damage and ends. tests/unit/agent/test_ckpt_odd.c covers all names and kinds; here are
-those that matter, through program, agent and package."""
+"""Whatever is under a name in a root, the newest whole step is restored, and `pawl ckpt` reports
+the damage and ends. tests/unit/agent/test_ckpt_odd.c covers all names and kinds; here are those
+that matter, through program, agent and package."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Which processes belong to a job: a process of another user, or of an earlier job, does not,
-whatever its environment says."""
+whatever is in its environment."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import program
 import ranks
 
 N, EPOCHS = 230, 2  # as in elastic_rank.py
-N_MANY = 2300  # too many samples, with the pauses of the tests, for the job to end unasked
+N_MANY = 2300  # number of samples that no job finishes within a test
 
 
 def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:

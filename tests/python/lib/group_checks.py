@@ -1,4 +1,4 @@
-"""Shared by ranks of tests: named checks, run in order or as the command line says; a small job."""
+"""Shared by ranks of tests: named checks, all of them or those of the command line; a small job."""
 
 from __future__ import annotations
 

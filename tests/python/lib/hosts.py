@@ -146,7 +146,7 @@ class Job:
 
 
 def await_finished(root: Path) -> None:
-    """Waits until nothing unfinished lies in root; tags beyond the limit are deleted in the
+    """Waits until nothing in root is unfinished; tags beyond the limit are deleted in the
     background."""
     program.wait_until(lambda: not list(root.glob(".pawl.*")), f"nothing unfinished in {root}")
 

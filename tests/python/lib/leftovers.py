@@ -1,7 +1,7 @@
 """What tests leave behind: processes that run, and what their own process holds for a whole module.
 
 An agent does not count: it stays a minute after its ranks are gone (docs/limits.md), so that others
-can go on. It is told to end, and has to.
+can go on. It gets SIGTERM, and must end.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def list_descendants(pid: int, besides: Container[int]) -> list[Process]:
 
 def held() -> list[str]:
     """Returns what a test has opened in this process and the next module would meet: torch's
-    process group, an elastic job, Checkpointers. Lets go of it all."""
+    process group, an elastic job, Checkpointers. Closes all of these."""
     found = []
     for module, take in ((DISTRIBUTED, _take_group), (CONTEXT, _take_job), (SAVER, _take_savers)):
         if module in sys.modules:
@@ -96,7 +96,7 @@ def _take_group(dist: ModuleType) -> list[str]:
 
 
 def _take_job(context: ModuleType) -> list[str]:
-    """Lets go of the elastic job; metrics make a job where there is none."""
+    """Closes the elastic job; metrics make a job where there is none."""
     job, context._job = context._job, None
     metrics = sys.modules["pawl.elastic._metrics"]
     made = [name for name, there in (("job", job), ("metrics", metrics._current)) if there]
@@ -120,7 +120,7 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def tell_agents(besides: Container[int] = ()) -> list[Process]:
-    """Tells all agents that descend from this process to end. Returns them."""
+    """Sends SIGTERM to all agents that descend from this process. Returns them."""
     found = [p for p in list_descendants(os.getpid(), besides) if AGENT.match(p.command)]
     for agent in found:
         send(agent, signal.SIGTERM)

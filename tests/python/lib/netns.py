@@ -1,4 +1,4 @@
-"""Network namespaces as hosts: tools/namespaces.py; a test is skipped where there can be none."""
+"""Network namespaces as hosts (tools/namespaces.py); a test is skipped where there can be none."""
 
 from __future__ import annotations
 

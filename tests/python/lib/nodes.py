@@ -55,7 +55,7 @@ class Node:
         assert re.search(pattern, self.text()), f"{pattern}: not in\n{self.text()}"
 
     def said(self) -> list[str]:
-        """Returns the lines that the ranks printed behind "> "."""
+        """Returns the lines that the ranks printed after "> "."""
         return re.findall(r"^\[rank\d+\] > (.*)$", self.text(), re.M)
 
     def supervisor(self) -> int:

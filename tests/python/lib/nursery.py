@@ -89,7 +89,7 @@ class Order:
         self.env = dict(text.split("=", 1) for text in rest[int(count) :])
 
     def words(self) -> list[str] | None:
-        """Returns the words behind the interpreter and `-u`. Returns None for another program, or
+        """Returns the words after the interpreter and `-u`. Returns None for another program, or
         for an option that only an interpreter's start can apply."""
         words = self.argv[1:]
         if words[:1] == ["-u"]:
@@ -117,8 +117,8 @@ def search_path(env: Mapping[str, str]) -> list[str] | None:
 
 
 def is_this_python(path: str) -> bool:
-    """Whether path is this interpreter, under any of its names. The interpreter of a virtual
-    environment is a link to one outside of it, so the folder must be the same, too."""
+    """Returns whether path is this interpreter, under any of its names. The interpreter of a
+    virtual environment is a link to one outside of it, so the folder must be the same, too."""
     ours = sys.executable
     same_folder = os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(ours))
     return same_folder and os.path.realpath(path) == os.path.realpath(ours)
@@ -316,7 +316,7 @@ def record_start() -> None:
 
 
 def run_command(order: Order, words: list[str]) -> None:
-    """Runs the words behind the interpreter, as an interpreter does."""
+    """Runs the words after the interpreter, as an interpreter does."""
     from pawl import _boot
 
     sys.orig_argv = order.argv
@@ -460,7 +460,7 @@ class Nursery:
         return self.process.pid if self.process is not None else 0
 
     def takes(self, env: Mapping[str, str]) -> bool:
-        """Whether a process with these variables can be forked."""
+        """Returns whether a process with these variables can be forked."""
         if not self.enabled:
             return False
         wanted = read_at_start(env)
@@ -498,8 +498,8 @@ def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def starts_python(words: Sequence[str]) -> bool:
-    """Whether this command of `pawl` may start an interpreter, for which it asks PAWL_TEST_SPAWNER
-    first."""
+    """Returns whether this command of `pawl` may start an interpreter, for which it asks
+    PAWL_TEST_SPAWNER first."""
     return words[:1] == ["run"] or words[:2] in (["ckpt", "export"], ["ckpt", "import"])
 
 

@@ -133,8 +133,8 @@ def wait_until(true: Callable[[], object], what: str, limit_s: float = LIMIT_S) 
 
 
 def await_let_go(folder: Path) -> None:
-    """Waits until no agent holds the root's lock. An agent lets go some time after its ranks have
-    left, when it has written everything."""
+    """Waits until no agent holds the root's lock. An agent releases it some time after its ranks
+    have left, when it has written everything."""
 
     def free() -> bool:
         with contextlib.suppress(BlockingIOError):
@@ -163,7 +163,7 @@ def parent(pid: int) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Returns whether a process runs (a zombie does not)."""
     return state_of(pid) not in ("", "Z")
 
 

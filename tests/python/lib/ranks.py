@@ -63,13 +63,13 @@ def start_ranks(
 def run_ranks(
     script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
 ) -> list[list[str]]:
-    """Runs ranks to their end. Returns the lines that each prints behind "> ". Fails, with all
+    """Runs ranks to their end. Returns the lines that each prints after "> ". Fails, with all
     output, if a rank fails."""
     return hear_ranks(start_ranks(script, world, *args, env=env, job=job))
 
 
 def say(text: str) -> list[str]:
-    """Returns the lines behind "> "."""
+    """Returns the lines after "> "."""
     return [line[2:] for line in text.splitlines() if line.startswith("> ")]
 
 

@@ -121,7 +121,7 @@ SHAPES = {
 
 
 def tensors(kind: str, base: float) -> dict[str, DTensor]:
-    """DTensors of each shape, laid out over all ranks as kind says, filled from base on."""
+    """DTensors of each shape, laid out over all ranks by kind, filled from base on."""
     world = dist.get_world_size()
     flat = init_device_mesh("cpu", (world,))
     rows = 2 if world % 2 == 0 else 1

@@ -23,7 +23,7 @@ import program
 _SCRIPT = Path(__file__).parents[2] / "lib/slurm.sh"
 _SKIPPED = 77
 _CALL_S = 60
-# Commands that may be repeated: they ask, or change nothing the second time.
+# Commands that may be repeated: they change nothing, or nothing the second time.
 _AGAIN = (("squeue",), ("sinfo",), ("scancel",), ("scontrol", "show"), ("scontrol", "update"))
 
 
@@ -61,7 +61,7 @@ class Slurm:
         return done.stdout
 
     def alive(self) -> bool:
-        """Whether slurmctld answers, and knows all nodes."""
+        """Returns whether slurmctld answers, and knows all nodes."""
         done = subprocess.run(
             ["timeout", "5", "sinfo", "--noheader", "--Node", "--format=%T"],
             env=program.clean_env(**self.env),

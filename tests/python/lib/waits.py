@@ -2,7 +2,7 @@
 
 Events that must happen are awaited by ``program.wait_until``, which raises ``program.Late`` when
 the time is over: nothing was seen to be wrong. Here are the other kinds: events that must not
-happen, moments at random, times that the tested code tells apart, work that is only pretended, and
+happen, moments at random, times that the tested code distinguishes, pretended work, and
 times that must not be used up. No test sleeps except by one of these (tools/tidy.py).
 """
 
@@ -58,8 +58,8 @@ def any_moment(rng: random.Random, least_s: float, most_s: float) -> None:
 
 
 def let_pass(seconds: float) -> None:
-    """Lets at least that much time pass where the tested code itself measures it: of two signals
-    within a second, for example, it takes notice once. Must not be used to let others come to
+    """Lets at least that much time pass where the tested code itself measures it: it counts two
+    signals within a second as one, for example. Must not be used to wait until others have done
     something."""
     time.sleep(seconds)
 

@@ -19,12 +19,12 @@ GUARD = "#ifndef BASE_A_H\n#define BASE_A_H\n"
 
 
 def function(lines: int) -> str:
-    """A function of so many lines, signature and braces included."""
+    """Returns a function of that many lines, signature and braces included."""
     return SAID + "int f(void)\n{\n" + "\tg();\n" * (lines - 3) + "}\n"
 
 
 def nested(levels: int) -> str:
-    """A function whose deepest statement has so many braces around it."""
+    """Returns a function whose deepest statement has that many braces around it."""
     opened = "".join("\t" * n + "if (a) {\n" for n in range(1, levels))
     closed = "".join("\t" * n + "}\n" for n in range(levels - 1, 0, -1))
     return SAID + "int f(void)\n{\n" + opened + closed + "}\n"
@@ -35,13 +35,13 @@ def called(statement: str) -> str:
 
 
 def measured(assertion: str) -> str:
-    """A function that takes the time, and says something of it in its line 6."""
+    """Returns a function that measures a time, with the assertion in its line 6."""
     begin = "\tint64_t a_ns = clock_mono_ns();\n\tint64_t took_ns = clock_mono_ns() - a_ns;\n"
     return SAID + f"void f(void)\n{{\n{begin}\t{assertion};\n}}\n"
 
 
 def struct(fields: int) -> str:
-    """A struct of so many fields, beside a struct within it that counts as one more."""
+    """Returns a struct of that many fields, with a struct within it that counts as one more."""
     inner = "\tstruct {\n" + "\t\tint c;\n" * 40 + "\t} inner;\n"
     return SAID + "struct a {\n" + inner + "\tint a, b(int c, int d);\n" * (fields // 2) + "};\n"
 

@@ -6,10 +6,10 @@ group are replaced by this module's; everything else is real. One thread runs at
 operation between ranks draws the next one. Groups have the rules of src/coll. A collective may be
 over at any part of the ranks when one dies. After its first failure a group only fails. Ranks that
 shrink it agree on the ranks that are left, and a rank that the others take for gone is left out. An
-admission takes three collectives: a rank that has heard the last one moves on and tells the others,
-one by one; a rank that has not follows when it hears that, or gives the new group up. Ranks also
-end and start again from the last save. The events, and the operations in which they happen, are
-drawn.
+admission takes three collectives. A rank that has completed the last one moves on and notifies the
+others, one by one. A rank that has not completed it follows when it gets that notice, or gives the
+new group up. Ranks also end and start again from the last save. The events, and the operations in
+which they happen, are drawn.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Node:
         self.gone = self.doomed = False
         self.frozen = self.was_frozen = False
         self.noticed = False  # frozen for so long that others take it for lost
-        self.leaves = False  # told to leave, by SIGUSR1
-        self.terminated = False  # told to end, by SIGTERM
+        self.leaves = False  # asked to leave, by SIGUSR1
+        self.terminated = False  # asked to end, by SIGTERM
         self.entered = not joins
         self.trains = False  # has built its model; a death before that is a failure of the start
         self.trained = False  # has trained to the end
@@ -116,7 +116,7 @@ class Node:
 
     @property
     def is_out(self) -> bool:
-        """Whether others find it gone when they look."""
+        """Returns whether others find the process gone when they look."""
         return self.gone or self.doomed or self.noticed
 
     def _run(self, script: Callable[[Any], None]) -> None:
@@ -141,14 +141,14 @@ class Family:
 
     inside: dict[Node, Shared] = field(default_factory=dict)  # rank in shrink -> its group
     given: dict[Node, Shared] = field(default_factory=dict)  # rank -> its next group
-    without: set[Node] = field(default_factory=set)  # ranks that others were told are left out
+    without: set[Node] = field(default_factory=set)  # ranks known to be left out
     closed: set[Node] = field(default_factory=set)
-    grown: dict[Node, Shared] = field(default_factory=dict)  # rank -> group it joined, last heard
-    # (from, to): "from" told "to" that it has moved on.
+    grown: dict[Node, Shared] = field(default_factory=dict)  # rank -> newest group that it joined
+    # (from, to): "from" has notified "to" that it has moved on.
     told: set[tuple[Node, Node]] = field(default_factory=set)
 
     def hears(self, node: Node) -> bool:
-        """Whether a member of its group has told node that it moved on."""
+        """Returns whether a member of node's group has notified node that it moved on."""
         return any((n, node) in self.told for n in self.inside[node].members)
 
     def view(self, node: Node) -> list[Node]:
@@ -163,7 +163,7 @@ class Family:
         ]  # fmt: skip
 
     def settle(self, node: Node) -> bool:
-        """Whether shrinking is over for a rank that is in it."""
+        """Returns whether shrinking is over for a rank that is in it."""
         if node in self.given or node in self.without or self.hears(node):
             return True
         left = self.view(node)
@@ -306,8 +306,8 @@ class Group(Membership):
         return Group(me, shared)
 
     def _tell_moved(self, shared: Shared) -> None:
-        """Tells all of a group, one by one; a member that has left this rank out no longer
-        listens."""
+        """Notifies all members of a group, one by one; a member that has left this rank out gets
+        no notice."""
         me, family = self.me, shared.family
         for other in me.sim.rng.sample(shared.members, len(shared.members)):
             me.wait("moved")
@@ -581,11 +581,11 @@ class Sim:
         node.module("_metrics").Metrics.is_due = lambda _: self.rng.random() < 0.2
 
     def _said_at_door(self) -> str:
-        """Returns the text of the file that tells where the door is."""
+        """Returns the text of the membership file, which names the join listener."""
         return "over" if self.is_over() else self.door
 
     def at_door(self, node: Node) -> list[Node]:
-        """Returns the ranks that wait at a node's door."""
+        """Returns the ranks that wait at a node's join listener."""
         door = f"door{node.number}"
         return [
             n
@@ -594,7 +594,7 @@ class Sim:
         ]
 
     def send_away(self, guests: list[Node], made: Shared) -> None:
-        """Sends guests away; they knock again if they still wait."""
+        """Sends newcomers away; they request to join again if they still wait."""
         self.sent_away.update(g for g in guests if self.invited.get(g) is made)
 
     def welcome(self, guests: list[Node], made: Shared) -> None:
@@ -615,7 +615,7 @@ class Sim:
         raise error("PAWL_EPEER", "collectives: the door is lost")
 
     def is_over(self) -> bool:
-        """Whether no rank is left that could let others in."""
+        """Returns whether no rank is left that could let others in."""
         return all(n.gone or not n.entered for n in self.here)
 
     # ---- events ----

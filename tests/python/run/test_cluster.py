@@ -166,7 +166,7 @@ def test_it_is_drawn(tmp_path: Path) -> None:
     assert "job-2" in page and "failed" in page
 
 
-# ---- a scheduler's ----
+# ---- the history of a scheduler ----
 
 T = 1_795_000_000.0
 
@@ -332,4 +332,4 @@ def test_too_many_runs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "one.csv"
     path.write_text("name,time,application,num_replicas,batch_size\na,0,cifar10,4,1024\n")
     done = program.run("sim", "--policy", "fifo", "--report", tmp_path / "out", *[path] * 9)
-    assert done.returncode == 2 and "--report: 9 runs: at most 8" in done.stderr
+    assert done.returncode == 2 and "cannot show 9 runs, but at most 8" in done.stderr

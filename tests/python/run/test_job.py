@@ -1,4 +1,4 @@
-"""Jobs as users run them: DDP under `pawl run`, killed, told to stop, read with torch alone."""
+"""Jobs as users run them: DDP under `pawl run`, killed, signalled, read with torch alone."""
 
 from __future__ import annotations
 

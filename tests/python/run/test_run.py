@@ -538,7 +538,7 @@ def test_a_program_of_any_kind(tmp_path: Path) -> None:
     missing = program.run("run", "--no-python", "no-such-program")
     assert missing.returncode == 3 and "no-such-program is not in PATH" in missing.stderr
     both = program.run("run", "--no-python", "-m", "pkg")
-    assert both.returncode == 2 and "not with --no-python" in both.stderr
+    assert both.returncode == 2 and "cannot be used with --no-python" in both.stderr
 
 
 def test_scale_waits_until_as_many_run_as_are_wanted(tmp_path: Path) -> None:

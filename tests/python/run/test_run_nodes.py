@@ -309,7 +309,7 @@ def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
             speak(job.hosts[2], text, wait_s)
             for text, wait_s in (
                 (b"", 0),
-                (b"GET / HTTP/1.1\r\n\r\n", 0.3),  # a peer that leaves at once may not be heard
+                (b"GET / HTTP/1.1\r\n\r\n", 0.3),  # a peer that leaves at once may not be read
                 (b"pawl-", 0.5),
                 (b"pawl-r\x02\x01", 0),
                 (hello + b"\x16\x03\x01\x02\x00" + bytes(600), 0),

@@ -43,7 +43,7 @@ def wait(pid: int) -> int:
 
 
 class Template:
-    """A template process and our end of its socket."""
+    """A template process, and the test's end of its socket."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ def test_worker_is_ours_and_dies_with_us(tmp_path: Path) -> None:
 def test_a_worker_that_was_not_reported_does_not_run(tmp_path: Path) -> None:
     script = write(tmp_path / "trace.py", f"import os; open(f'{tmp_path}/ran{{os.getpid()}}', 'w')")
     with template([script]) as forked:
-        forked.control.shutdown(socket.SHUT_RD)  # this process still asks, but hears no more
+        forked.control.shutdown(socket.SHUT_RD)  # this process still asks, but reads no more
         null = os.open(os.devnull, os.O_RDWR)
         for _ in range(5):
             socket.send_fds(forked.control, [b"0\0RANK=0\0"], [null, null])

@@ -232,8 +232,8 @@ def check_sums(sim: Sim, final: Any, ended: list[Node]) -> None:
 
 
 def check_end(sim: Sim, node: Node) -> None:
-    """Checks that a rank that did not train to the end had a reason, and says which rank
-    was lost."""
+    """Checks that a rank that did not train to the end had a reason, and that its error names the
+    lost rank."""
     failed = node.failed
     if failed is None:
         assert node.trained or node.doomed or not node.entered, f"{node} ended"
@@ -294,8 +294,8 @@ def goes_on_alone(job: Any) -> None:
 
 
 def forgets_who_is_behind(job: Any) -> None:
-    """Breaks pawl.elastic: a decision that one rank has heard and another has not is carried out by
-    the first only."""
+    """Breaks pawl.elastic: a decision that one rank has received and another has not is carried out
+    by the first only."""
     plain = job.Job.settle
     job.Job.settle = lambda self, lost, waiting: plain(self, lost, waiting)[:0]
 

@@ -168,7 +168,7 @@ def test_usage(job: Path, tmp_path: Path) -> None:
     ]:
         done = check(job, *options)
         assert done.returncode == 2 and done.stdout == "" and what in done.stderr
-    assert "which FILE" in program.run("submit", "--check").stderr
+    assert "FILE or -- COMMAND is needed" in program.run("submit", "--check").stderr
     many = [word for i in range(257) for word in ("--env", f"V{i}=1")]
     assert "more than 256 variables" in check(job, *many).stderr
 

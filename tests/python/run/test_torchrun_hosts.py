@@ -1,4 +1,4 @@
-"""torchrun on two hosts, which are namespaces of the network and of names, and one root."""
+"""torchrun on two hosts, which are namespaces of network and host name, with one root."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PYTHON = os.path.realpath(sys.executable)  # an interpreter that other users can
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Cluster]:
     """A scheduler for tests that leave nothing behind. Its grace is long enough for jobs that save
-    when told to end."""
+    on SIGTERM."""
     with cluster("--nodes", "2", "--slots", "4", "--grace", "20", "--round", "1") as made:
         yield made
 
@@ -112,7 +112,7 @@ def test_show_says_why_a_job_failed(shared: Cluster) -> None:
     shared.await_state(job, "failed")
     text = shared.run("show", "why").stdout
     assert "priority 7\n" in text and "failed: it ended by itself with 137 (SIGKILL)\n" in text
-    lines = text.partition(f"logs: {shared.root}/jobs/{job}/log, of which the last lines are\n")[2]
+    lines = text.partition(f"logs: {shared.root}/jobs/{job}/log; the last lines:\n")[2]
     shown = lines.partition("history:")[0].splitlines()
     assert shown[-3:] == ["  no column \\x1b[2J", "   2%", f"  pawl: job {job}: ended with 137"]
     assert shown[0] == "  94" and len(shown) == 10
@@ -125,7 +125,7 @@ def test_show_says_why_a_job_failed(shared: Cluster) -> None:
     assert rows[job]["priority"] == 7
     # A job that waits for another try; and one that ended well, whose log is not shown.
     again = shared.sh("no-such-program", "--retries", "9")
-    last = "its last start ended with 127 (a command was not found)"
+    last = "the last start ended with 127 (a command was not found)"
 
     def is_told() -> bool:
         text = shared.run("show", str(again)).stdout
@@ -162,7 +162,7 @@ def test_one_node_that_fails_ends_the_others(shared: Cluster) -> None:
     wait(lambda: not shared.processes(), "no process is left")
 
 
-# ---- told to stop ----
+# ---- stops ----
 
 
 def test_what_ignores_being_told_is_killed_with_all_it_started() -> None:
@@ -621,7 +621,7 @@ def test_bad_options_and_files_are_named(shared: Cluster, tmp_path: Path) -> Non
     assert done.returncode == 2 and "bad.yaml:1:1: unknown key num_node" in done.stderr
     (tmp_path / "good.yaml").write_text("run: x\n")
     done = shared.run("submit", "--replicas", "1:2", str(tmp_path / "good.yaml"))
-    assert done.returncode == 2 and "such options are for -- COMMAND" in done.stderr
+    assert done.returncode == 2 and "options for COMMAND cannot be used" in done.stderr
     done = shared.run("submit", "--queue", "nowhere", "--", "true")
     assert done.returncode == 3 and "there is no queue nowhere" in done.stderr
     wrong = ["--node a", "--node a=0", "--nodes 2 --node a=1", "--policy best", "--queue q=0"]

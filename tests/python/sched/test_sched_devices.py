@@ -64,15 +64,15 @@ def test_a_job_that_is_resized_gives_devices_away() -> None:
 def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     for options, word in (
         ("--node a=2 --devices a=0", "node a has 2 slots, and 1 devices"),
-        ("--node a=1 --devices b=0", "of a node that there is not"),
-        ("--node a=2 --devices a=0,0", "each once"),
-        ("--node a=2 --devices a=0,", "as in node0=0,1"),
-        ("--node a=1 --devices a=$x", "as in node0=0,1"),
-        ("--node a=1 --devices 0", "as in node0=0,1"),
-        ("--engine slurm --pool p=1:0..1 --devices a=0", "are of this machine"),
-        ("--engine slurm --pool p=1:0..1 --scratch /tmp", "is of this machine"),
+        ("--node a=1 --devices b=0", "a node has another name"),
+        ("--node a=2 --devices a=0,0", "each id once"),
+        ("--node a=2 --devices a=0,", "such as node0=0,1"),
+        ("--node a=1 --devices a=$x", "such as node0=0,1"),
+        ("--node a=1 --devices 0", "such as node0=0,1"),
+        ("--engine slurm --pool p=1:0..1 --devices a=0", "--devices describes this machine"),
+        ("--engine slurm --pool p=1:0..1 --scratch /tmp", "describes this machine"),
         ("--engine slurm --scratch p=/tmp --pool p=1:0..1", "of a --pool before it"),
-        ("--engine slurm --pool p=1:0..1 --scratch p=tmp", "a directory from /"),
+        ("--engine slurm --pool p=1:0..1 --scratch p=tmp", "an absolute directory"),
     ):
         done = program.run("sched", "--root", tmp_path / "none", *options.split())
         assert done.returncode == 2 and word in done.stderr, (options, done.stderr)

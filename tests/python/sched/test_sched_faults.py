@@ -528,7 +528,7 @@ def test_who_sends_many_requests_at_once_lets_others_in_between() -> None:
     with cluster("--slots", "1") as ours, connect(ours) as many, connect(ours) as few:
         assert ours.daemon is not None
         assert ours.run("drain", "node0").returncode == 0  # lets no job start
-        for peer in (many, few):  # both are heard before
+        for peer in (many, few):  # requests of both are read before
             peer.sendall(frame(LIST, struct.pack("<BI", 0, 0)))
             assert reply(peer)[0] == JOBS
         ours.daemon.send_signal(signal.SIGSTOP)

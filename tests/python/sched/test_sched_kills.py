@@ -70,8 +70,8 @@ def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(tmp_path: Pat
 
 
 def test_what_is_killed_while_it_submits_is_there_or_is_not(tmp_path: Path) -> None:
-    """A client that was told a job's number finds the job; one that was not finds it once or not at
-    all."""
+    """A client that got a job's number finds the job; a client that got none finds it once or not
+    at all."""
     rng = random.Random(SEED + 1)
     told: set[str] = set()
     with cluster(*OPTIONS) as ours:
@@ -157,8 +157,8 @@ def test_a_shepherd_that_stands_still_is_killed_with_its_job() -> None:
 
 
 def test_another_scheduler_version_finds_jobs_that_run(tmp_path: Path) -> None:
-    """A scheduler that is told to leave (an upgrade) leaves its jobs; nodes that are gone by then
-    lose theirs."""
+    """A scheduler that gets SIGTERM (an upgrade) leaves its jobs running; nodes that are gone by
+    then lose theirs."""
     with cluster(*OPTIONS) as ours:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
         job = ours.submit("bash", "-c", WORK, "bash", "x", "1.5", options=options)

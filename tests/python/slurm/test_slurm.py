@@ -39,7 +39,7 @@ def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
         program.wait_until(lambda: len(lines("start")) == 4, "it starts again", 120)
         first, again = lines("start")[:2], lines("start")[2:]
         assert all(line[2:5] == ["0", "0", job] for line in first)
-        stopped = max(int(line[2]) for line in lines("stopping"))  # told in time, and saved
+        stopped = max(int(line[2]) for line in lines("stopping"))  # signalled in time, and saved
         assert all(line[2:5] == [str(stopped), "1", job] for line in again)
         program.wait_until(lambda: not ours.call("squeue", "--noheader", "--states=R,CG,PD"),
                            "it ends", 120)  # fmt: skip

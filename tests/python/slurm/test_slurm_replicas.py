@@ -70,8 +70,8 @@ def alive(made: Scheduler) -> list[str]:
 
 
 def await_training(made: Scheduler, job: int, size: int) -> None:
-    """Waits until that many ranks are in the job's door: a rank that is yet to join may fail, and
-    another one come, if others leave just then."""
+    """Waits until the job's membership file lists that many ranks: a rank that is yet to join may
+    fail, and another one come, if others leave just then."""
 
     def is_so() -> bool:
         for path in (made.root / f"jobs/{job}").glob("door.*"):
@@ -200,7 +200,7 @@ def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> No
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) -> None:
-    """The ranks of the node are told to stop, and with them all others, if there is a root; none is
+    """The ranks of the node get SIGTERM, and with them all others, if there is a root; none is
     killed."""
     with scheduler(ours, "--pool", "cpu=1:0..2", "--grace", "20") as made:
         root = ("--env", f"PAWL_ELASTIC_ROOT={made.folder}/root") if saves else ()

@@ -41,7 +41,7 @@ echo start >> $PAWL_TEST_DIR/$1
 sleep $2
 echo end >> $PAWL_TEST_DIR/$1
 """
-# Runs until a file "go" exists, or it is told to end.
+# Runs until a file "go" exists, or SIGTERM ends it.
 UNTIL = (
     "echo start >> $PAWL_TEST_DIR/$1; trap 'echo told >> $PAWL_TEST_DIR/$1; exit 143' TERM\n"
     "until [ -e $PAWL_TEST_DIR/go ]; do sleep 0.1; done; echo end >> $PAWL_TEST_DIR/$1\n"

@@ -9,7 +9,7 @@ import sys
 
 
 class _Counter:
-    """Finds nothing: it only sees which module is looked for."""
+    """Finds nothing: it only sees which modules are imported."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

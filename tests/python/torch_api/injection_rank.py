@@ -1,9 +1,9 @@
 """Ranks that suffer an injection: test_injections.py chooses it, and watches.
 
-Without arguments, a nursery: it has torch loaded and no threads, reads one order after another (a
-line of JSON, struct Order), and forks a rank for each. With a file that holds an order as its
-argument: a rank that a launcher has started. A rank reports its progress to a file, as lines of
-JSON.
+Without arguments, this program is a nursery: it has torch loaded and no threads, reads one order
+after another (a line of JSON, class Order), and forks a rank for each. With the file of an order as
+its argument, it is a rank that a launcher has started. A rank reports its progress to a file, as
+lines of JSON.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ torch starts two interpreters for each test. Here ranks are forks of this proces
 loaded, and take test after test, each with a group of its own; where one fails, or ends, all are
 forked anew. A test that fails in such company is run once more by ranks of its own.
 
-Tests that torch marks as only for gloo run on any backend: torch_tests() says how.
+Tests that torch marks as only for gloo run on any backend: see torch_tests().
 """
 
 from __future__ import annotations

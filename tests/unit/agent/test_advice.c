@@ -153,8 +153,8 @@ static void the_slowdown_is_not_made_up(void **state)
 	}
 }
 
-/* Returns the time that a job of work_s takes: it saves when told to, fails at random, and starts
- * again. */
+/* Returns the time that a job of work_s takes: it saves when advised to, fails at random, and
+ * starts again. */
 static double simulate(struct rng *rng, double work_s, double cost_s, double mtbf_s, double fixed_s)
 {
 	struct advice advice;

@@ -161,7 +161,7 @@ static void manifests_merge_or_fail_with_a_reason(void **state)
 
 /* ---- two hosts and one store ---- */
 
-/* Gives up every wait at once: the hosts take turns, and come when everything is there. */
+/* Ends every wait at once: the hosts take turns, so that all is there, or never will be. */
 static bool give_up(void *user, int64_t pause_ns)
 {
 	return false;
@@ -184,7 +184,7 @@ static void deinit_pair(struct pair *pair)
 	agree_deinit(&pair->one);
 }
 
-/* Opens both hosts, which come to one run. */
+/* Opens both hosts, which join one run. */
 static int begin_pair(struct pair *pair, struct store *store)
 {
 	struct pawl_err err;
@@ -437,7 +437,7 @@ static void hosts_that_disagree_get_errors(void **state)
 	store_close(mem);
 }
 
-/* Is never called: nobody makes an offer. */
+/* Must not be called: no host makes an offer. */
 static int find_nothing(void *user, struct agree_msg_status *status)
 {
 	fail_msg("an offer was made");

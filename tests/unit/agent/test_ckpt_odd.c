@@ -1,9 +1,8 @@
 /*
- * Anything at all under any name in a root: no operation waits for it or crashes, the newest whole
- * step is found and read, and the next one is saved. Each name is harmed in each way, one at a
- * time.
+ * Whatever is under any name in a root, no operation hangs or crashes, the newest whole step is
+ * found and read, and the next one is saved. Each name is harmed in each way, one at a time.
  *
- * When started as root the test runs as nobody, to whom a mode of 000 means something.
+ * When started as root, the test runs as nobody: modes do not keep root out.
  */
 #include "agent/persist/events.h"
 #include "agent/persist/history.h"
@@ -272,7 +271,7 @@ static uint64_t find_step(struct store *store)
 	return 0;
 }
 
-/* Lists as `pawl ckpt ls` does: step OLDER is complete, whatever else is. */
+/* Lists as `pawl ckpt ls` does: step OLDER is complete, whatever the others are. */
 static void check_list(struct store *store, uint64_t newest)
 {
 	struct tag_info *tags;

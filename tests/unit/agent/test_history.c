@@ -1,5 +1,5 @@
-/* Rows of the history and of the events: how they read, what a crash, a full disk or another
- * version leaves, and that no row is lost or written twice. */
+/* Rows of the history and of the events: their format, what a crash, a full disk or another version
+ * leaves, and that no row is lost or written twice. */
 #include "agent/persist/events.h"
 #include "agent/persist/history.h"
 #include "base/clock.h"
@@ -81,7 +81,7 @@ static void queue_line(struct rows *rows, const char *line)
 	rows_queue(rows);
 }
 
-/* ---- how rows read ---- */
+/* ---- the format of rows ---- */
 
 static void a_row_holds_what_is_known(void **state)
 {

@@ -73,7 +73,7 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	assert_int_equal(begin(&ledger, 1, 1, 100),
 		LEDGER_GRANT); /* late, but not too late for its own save */
 	assert_true(ledger_staged(&ledger, 1, 1) >= 0);
-	assert_int_equal(begin(&ledger, 1, 2, 200), LEDGER_REFUSE); /* as rank 0 was told */
+	assert_int_equal(begin(&ledger, 1, 2, 200), LEDGER_REFUSE); /* the answer of rank 0, too */
 	assert_int_equal(begin(&ledger, 1, 3, 300), LEDGER_GRANT);
 }
 
@@ -211,8 +211,8 @@ static void without_a_spare_slot_the_older_one_is_kept(void **state)
 	assert_int_equal(ledger_newest(&ledger), hung);
 }
 
-/* The newest is durable while an older one is being read, or is made durable after all: memory then
- * has nothing that is to be preferred to the store. */
+/* The newest save is durable while an older one is being read, or becomes durable after all: memory
+ * then has nothing that is newer than the store. */
 static void memory_is_not_preferred_to_something_newer_in_the_store(void **state)
 {
 	struct ledger ledger;
@@ -232,8 +232,8 @@ static void memory_is_not_preferred_to_something_newer_in_the_store(void **state
 	assert_int_equal(ledger_newest(&ledger), newest);
 }
 
-/* The spare slot is of no use while nothing is written or read, and is emptied when memory does not
- * take it any more. */
+/* The spare slot stays unused while nothing is written or read. When memory has no room for it any
+ * more, it is emptied as soon as another slot holds the newest save. */
 static void the_spare_slot_is_used_when_it_must_be(void **state)
 {
 	struct ledger ledger;
@@ -330,7 +330,7 @@ static void streamed_saves_are_never_in_memory(void **state)
 	assert_true(ledger_all_durable(&ledger));
 }
 
-/* A save that would fit, but is streamed for its own sake, tells nothing of the next. */
+/* A save may be streamed although it would fit: the next one may be saved in memory again. */
 static void who_fits_may_stream(void **state)
 {
 	struct ledger ledger;
@@ -442,8 +442,8 @@ static void check_newest(const struct ledger *before, const struct ledger *ledge
 	assert_true(was < 0 || (is >= 0 && ledger->slots[is].order >= before->slots[was].order));
 }
 
-/* Returns whether the newest save in memory has made room: it is in the store, and older ones do
- * not count. */
+/* Returns whether an event made the saves in memory older than the store's newest one. The newest
+ * save in memory was durable then. */
 static bool is_passed_by(const struct ledger *before, const struct ledger *ledger)
 {
 	bool passed = ledger->store_only_order != before->store_only_order;

@@ -94,7 +94,8 @@ static void check_whole(int slot)
 	}
 }
 
-/* A rank begins a tag, and is not notified that it failed: the rank has no part in any other. */
+/* A rank begins a tag. Unless it is refused, because the tag has failed, it is past all other
+ * tags. */
 static void on_begin(uint32_t r)
 {
 	bool refused = w.orderly && w.ranks[r].unnotified[w.ranks[r].at];
@@ -111,7 +112,7 @@ static void on_move(int slot)
 	}
 }
 
-/* The tag is void; its ranks are notified at once, the others when they come to it. */
+/* A tag has failed. Its ranks are notified at once, the others when they come to it. */
 static void on_failed(uint32_t tag, uint32_t by, int slot)
 {
 	struct attempt *attempt = slot >= 0 ? &w.attempts[w.at[slot]] : NULL;

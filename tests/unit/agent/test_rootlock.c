@@ -1,5 +1,5 @@
-/* The lock of a root in which others may write: what they put in its place is not written
- * through. */
+/* The lock of a root in which other users may write: what they put in the lock's place is neither
+ * followed nor written to. */
 #include "agent/persist/rootlock.h"
 #include "base/err.h"
 #include "pawl/err.h"

@@ -302,7 +302,7 @@ static uint32_t load_version(struct store *store, const struct manifest *manifes
 	return version;
 }
 
-/* Returns whether the tag is as model says. */
+/* Returns whether the tag is as in model. */
 static bool is_as(struct store *store, uint32_t tag, const struct model *model)
 {
 	struct manifest manifest;
@@ -316,7 +316,7 @@ static bool is_as(struct store *store, uint32_t tag, const struct model *model)
 		uint32_t version = load_version(store, &manifest, tag, f);
 
 		n += version > 0;
-		/* An empty file is of all versions. */
+		/* An empty file matches every version. */
 		same = same &&
 			(files[f].size_bytes > 0 || version == 0 ? version == model->version[tag][f]
 								 : model->version[tag][f] > 0);
@@ -385,8 +385,8 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
 	crashes++;
 }
 
-/* Cuts the power at every operation or, with a stride, at one of each stride; the seed says
- * which. */
+/* Cuts the power at every operation or, with a stride, at one of each stride, which the seed
+ * chooses. */
 static void crash_at_operations(const struct action *actions, uint64_t stride)
 {
 	struct run run;

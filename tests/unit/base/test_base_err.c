@@ -61,7 +61,7 @@ static void prefix_adds_context(void **state)
 	assert_string_equal(err.msg, "save step 1200: write optim: No space left on device");
 	assert_int_equal(err.sys, ENOSPC);
 	assert_int_equal(pawl_err_prefix(NULL, PAWL_EIO, "save"), PAWL_EIO);
-	/* The message may be built from the one that it goes in front of. */
+	/* The prefix may contain the message that it is put before. */
 	pawl_err_set(&err, PAWL_EIO, "a");
 	pawl_err_prefix(&err, err.code, "<%s>", err.msg);
 	assert_string_equal(err.msg, "<a>: a");

@@ -1,5 +1,5 @@
-/* A fault point fails exactly when it is told to: the n-th time, once or for good, by prefix, from
- * any thread, and from the environment. */
+/* A fault point fails exactly when it is armed to fail: the n-th time, once or for good, by prefix,
+ * from any thread, and from the environment. */
 #include "base/fault.h"
 
 #include <pthread.h>

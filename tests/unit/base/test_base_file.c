@@ -88,7 +88,8 @@ static void does_not_write_through_a_link(void **state)
 	unlink(other);
 }
 
-/* A name that is no plain file is told apart from a missing one, and opening it never waits. */
+/* A name that is no plain file gives another error than a missing one, and opening it never
+ * waits. */
 static void opens_nothing_but_files(void **state)
 {
 	struct stat st;

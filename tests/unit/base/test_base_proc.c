@@ -1,5 +1,5 @@
-/* Descent of processes, and the process at the other end of a socket: as the kernel says, not as
- * others claim, and never by a pid that another process has by now. */
+/* Descent of processes, and the process at the other end of a socket: both are known from the
+ * kernel, not from what processes claim, and never by a pid that another process has by now. */
 #include "base/fault.h"
 #include "base/proc.h"
 #include "within.h"

@@ -1,4 +1,4 @@
-/* Text that others have chosen is shown without steering the reader's terminal, and without hiding
+/* Text that others have chosen is shown so that it cannot control the reader's terminal, or hide
  * what it is. */
 #include "base/text.h"
 

@@ -122,8 +122,8 @@ static void what_is_wrong_is_named(void **state)
 	}
 }
 
-/* Runs ask in a process that has looked up no time yet. Returns its exit status; said gets what it
- * prints. */
+/* Runs ask in a process that has looked up no time yet. Returns its exit status; output gets what
+ * it prints. */
 static int ask_in_child(const char *times, void (*ask)(void), char output[512])
 {
 	int pipe_fds[2];

@@ -72,7 +72,7 @@ static void round_trip(void **state)
 static void truncation_at_every_byte_fails(void **state)
 {
 	for (size_t len = 0; len < sizeof(sample); len++) {
-		/* Exact, so that ASan sees a read beyond. */
+		/* The size is exact, so that ASan sees a read beyond it. */
 		uint8_t *copy = malloc(len + (len == 0));
 		struct wire_in in;
 

@@ -75,9 +75,9 @@ static const struct CMUnitTest late[] = {
 	cmocka_unit_test(a_value_is_wrong),
 };
 
-/* ---- what it says ---- */
+/* ---- what is printed ---- */
 
-/* Runs one of those tests; text is all that it printed. Returns its exit status. */
+/* Runs one of the tests above; text gets all that it prints. Returns its exit status. */
 static int run(const char *name, const char *times, char *text)
 {
 	int ends[2];
@@ -106,7 +106,7 @@ static int run(const char *name, const char *times, char *text)
 	return WEXITSTATUS(ends[0]);
 }
 
-/* Counts the lines of the text that begin so. */
+/* Counts the lines of the text that begin with begin. */
 static int count(const char *text, const char *begin)
 {
 	int n = strncmp(text, begin, strlen(begin)) == 0;
@@ -157,7 +157,7 @@ static void a_wrong_value_is_not_late(void **state)
 	assert_int_equal(count(text, "late: "), 0);
 }
 
-/* ---- and what it does not ---- */
+/* ---- what is no lateness ---- */
 
 static void what_happens_is_not_late(void **state)
 {
@@ -171,7 +171,7 @@ static void what_happens_is_not_late(void **state)
 	assert_int_equal(done, 3);
 }
 
-/* After a time that is over already, there is one more look. */
+/* The condition is checked once more although the time is over already. */
 static void who_stood_still_looks_again(void **state)
 {
 	looks = 2;

@@ -451,7 +451,8 @@ static void quarantined_tags_stay_quarantined(void **state)
 
 /* ---- the order of operations, as recorded ---- */
 
-/* Returns the line of the trace that begins so; it must occur once, and after the given place. */
+/* Returns the place in the trace of line, or of the beginning of a line. It must occur once, and
+ * after the place after. */
 static const char *find_line(const char *trace, const char *line, const char *after)
 {
 	const char *found = NULL;

@@ -187,7 +187,7 @@ static void any_flipped_bit_is_refused_or_harmless(void **state)
 	drop(&f);
 }
 
-/* Encodes the fixture as it is now, and expects a refusal that says why. */
+/* Encodes the fixture as it is now, and expects a refusal whose message contains why. */
 static void assert_refused(struct fixture *f, const char *why)
 {
 	struct record record;

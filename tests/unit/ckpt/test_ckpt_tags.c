@@ -1,5 +1,5 @@
-/* Tags of a root: which are listed, trusted, pinned, quarantined and removed; and that each single
- * thing wrong with a tag is enough for it not to be trusted. */
+/* Tags of a root: which are listed, trusted, pinned, quarantined and removed. A single thing wrong
+ * with a tag is enough for it not to be trusted. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"

@@ -232,7 +232,7 @@ static void zip64_is_used_where_needed(void **state)
 	assert_virtual(far, 3, 1000);
 	assert_virtual(far, 1, 5 * GIB);
 	assert_virtual(many, 70000, 10);
-	/* 0xffff entries are the first that do not fit: that number itself says "zip64". */
+	/* 0xffff entries are the first that do not fit: that number itself means "zip64". */
 	for (uint32_t n = 0xffff - 8; n < 0xffff; n++) {
 		assert_virtual(many, n, 10);
 	}

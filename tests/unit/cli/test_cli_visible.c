@@ -1,4 +1,4 @@
-/* What others have printed cannot control the terminal, however it is cut into pieces. */
+/* Text that others have printed cannot control the terminal, however it is cut into pieces. */
 #include "cli/visible.h"
 
 #include <setjmp.h>

@@ -125,7 +125,7 @@ static void the_slower_link_comes_first(void **state)
 	explain_sum_deinit(&sum);
 }
 
-/* One link has 40 MB/s and one 100: there is nothing that either should be like. */
+/* One of two links has 40 MB/s, and one 100: without a third link, neither is slow. */
 static void of_two_links_none_is_slow(void **state)
 {
 	struct explain_group group = make_group();

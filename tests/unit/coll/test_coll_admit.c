@@ -250,7 +250,7 @@ static void ranks_that_die_hang_nobody(void **state)
 	bear_silence();
 }
 
-/* ---- at the door ---- */
+/* ---- at the join listener ---- */
 
 static int connect_to(const char *name, uint64_t *key)
 {

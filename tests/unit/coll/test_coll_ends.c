@@ -49,8 +49,8 @@ static int sum_once(struct pawl_group *group, struct pawl_err *err)
 	return rv == 0 ? pawl_group_wait(group, &work, LONG_NS, err) : rv;
 }
 
-/* Rank 2 ends after one sum, in the way that `last` says; rank 1 goes on until a sum fails, and
- * must learn of rank 2 too. */
+/* Rank 2 ends after one sum, by calling last. Rank 1 goes on until a sum fails, and must learn of
+ * rank 2 too. */
 static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
 {
 	struct pawl_group *group = join_by_endpoints(&shared->endpoints, rank, PROCESSES);
@@ -284,7 +284,7 @@ static void two_that_wait_for_each_other_are_named(void **state)
 	close_world(&w);
 }
 
-/* ---- what no bytes tell ---- */
+/* ---- mismatches that only heartbeats show ---- */
 
 /* The second collective, as rank 2 and the others call it. */
 struct odd_call {

@@ -232,8 +232,8 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 	}
 }
 
-/* Integers, by all algorithms and operations; 16-bit floats, which every host rounds, and then the
- * server. */
+/* Integers, by all algorithms and operations; 16-bit floats, which each host rounds, and the server
+ * after them. */
 static void all_types(void **state)
 {
 	struct rng rng = {first_seed + 1};

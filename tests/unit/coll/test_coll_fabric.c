@@ -324,7 +324,7 @@ int64_t __wrap_clock_mono_ns(void)
 	return __real_clock_mono_ns() + stood_ns;
 }
 
-/* The transport sends its byes even if the time for that is over by then. */
+/* The transport announces to its peers that it closes, even if the time for that is over. */
 static void closing_is_announced_however_late(void **state)
 {
 	struct transports transports;

@@ -27,7 +27,7 @@
 
 static uint64_t first_seed;
 
-/* ---- calls: numbers that every rank can tell of every other ---- */
+/* ---- calls: numbers that every rank can compute for every other ---- */
 
 static int32_t number_of(uint32_t call, uint32_t rank, uint64_t i)
 {

@@ -1,5 +1,5 @@
-/* The kinds of ports, and ranks on them, for tests: threads (simulated: turns on one), or one
- * thread that is all of them. */
+/* The kinds of transports, and ranks on them, for tests. Ranks are threads (simulated: turns on one
+ * thread), or one thread that is all of them. */
 #ifndef TEST_COLL_KINDS_H
 #define TEST_COLL_KINDS_H
 
@@ -28,16 +28,16 @@ static uint64_t first_seed; /* set by main */
 
 #define NAME 160 /* bytes of the longest name of any kind */
 
-/* A kind of port. */
+/* A kind of transport. */
 struct kind {
 	int (*open)(struct coll_transport **out, uint32_t rank, uint32_t ranks, char *name,
 		struct pawl_err *err);
-	/* May put another port into *port. */
+	/* May put another transport into *transport. */
 	int (*join)(struct coll_transport **transport, const char *const *names,
 		struct pawl_err *err);
 	/* Runs as each rank, at the same time. */
 	void (*all)(void *(*run)(void *user), void *const *users);
-	const char *dead; /* reason once the process is killed; NULL: may be untold */
+	const char *dead; /* reason reported once the process is killed; NULL: any, or none */
 	bool of_fabric;   /* needs libfabric */
 };
 
@@ -77,7 +77,7 @@ static inline int open_fabric(struct coll_transport **out, uint32_t rank, uint32
 	return coll_fabric_open(out, rank, ranks, "127.0.0.1", name, err);
 }
 
-/* Opens a port as of a provider whose queues have no descriptors. */
+/* Opens a transport as with a provider whose queues have no descriptors. */
 static inline int open_fabric_no_fd(struct coll_transport **out, uint32_t rank, uint32_t ranks,
 	char *name, struct pawl_err *err)
 {
@@ -95,8 +95,8 @@ static inline int join_fabric(struct coll_transport **transport, const char *con
 	return IN_TIME(coll_fabric_join(*transport, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
-/* Mixed ports: ranks 0 and 1 are on one host. Until it has joined, a mixed port is its shared
- * memory port, and this holds the rest. */
+/* Mixed transports: ranks 0 and 1 are on one host. Until it has joined, a mixed transport is its
+ * shared memory transport, and this struct holds the rest. */
 static struct half {
 	struct coll_transport *shm, *net;
 	uint32_t rank, ranks;
@@ -110,7 +110,7 @@ static inline int open_half(struct coll_transport **out, const struct kind *net,
 	struct half *half = &halves[rank];
 
 	assert_int_equal(coll_shm_open(&half->shm, rank, ranks, shm, err), 0);
-	/* A port of the test before may have had this address. */
+	/* A transport of the test before may have had this address. */
 	for (uint32_t r = 0; r < RANKS; r++) {
 		halves[r].shm = r != rank && halves[r].shm == half->shm ? NULL : halves[r].shm;
 	}
@@ -184,7 +184,7 @@ static inline int join_mixed_fabric(struct coll_transport **transport, const cha
 	return join_half(transport, &fabric, names, err);
 }
 
-/* World of the simulated ports; stays open until the next test opens its own. */
+/* World of the simulated transports; stays open until the next test opens its own. */
 static struct sim *world;
 
 static inline int open_simulated(struct coll_transport **out, uint32_t rank, uint32_t ranks,
@@ -245,7 +245,7 @@ __attribute__((unused)) static struct kind mixed_no_fd = {open_mixed_no_fd, join
 __attribute__((unused)) static struct kind simulated = {open_simulated, join_simulated,
 	run_simulated, NULL, false};
 
-/* Skips the test if this kind of port is not available. */
+/* Skips the test if this kind of transport is not available. */
 static inline void want(const struct kind *kind)
 {
 	struct pawl_err err;
@@ -316,7 +316,7 @@ static inline void *close_transport(void *user)
 	return NULL;
 }
 
-/* Closes all ports at once: TCP waits a while for others to close. */
+/* Closes all transports at once: TCP waits a while for others to close. */
 static inline void close_transports(struct transports *transports)
 {
 	void *users[RANKS];
@@ -327,7 +327,7 @@ static inline void close_transports(struct transports *transports)
 	transports->kind->all(close_transport, users);
 }
 
-/* Receives from the talk stream, as every group always does. */
+/* Receives from the control channel, as every group always does. */
 static inline void listen_to(struct coll_transport *transport, uint32_t peer)
 {
 	uint32_t seen = transport->poll(transport);

@@ -94,7 +94,7 @@ static void all_is_measured(void **state)
 	}
 }
 
-/* ---- a work that is done just after a wait for it was over ---- */
+/* ---- an operation that ends just after a wait for it has ended ---- */
 
 static atomic_uint waits_cut; /* number of waits that were cut short */
 static atomic_bool cuts;      /* whether waits that look now and then for a stop are cut short */
@@ -226,7 +226,7 @@ static void all_algorithms_give_the_same_bits(void **state)
 	free(members);
 }
 
-/* ---- who asks ---- */
+/* ---- requests ---- */
 
 static void who_has_the_wrong_key_is_refused(void **state)
 {

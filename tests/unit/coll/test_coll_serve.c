@@ -282,7 +282,7 @@ static void a_server_logs_when_all_have_left(void **state)
 	close_world(w);
 }
 
-/* ---- who asks ---- */
+/* ---- requests ---- */
 
 static void who_asks_wrongly_is_refused(void **state)
 {

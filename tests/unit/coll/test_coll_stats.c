@@ -1,4 +1,4 @@
-/* The statistics of a group, which say where its time went, and its trace. */
+/* The statistics of a group, which show where its time went, and its trace. */
 #include "base/clock.h"
 #include "coll/group/group_impl.h"
 #include "coll/group/trace.h"

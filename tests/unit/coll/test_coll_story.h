@@ -271,8 +271,7 @@ static inline void story_make_net(struct story *s, struct rng *rng)
 	}
 }
 
-/* Returns how long it takes at most until what is sent now has gone, behind all that streams
- * hold. */
+/* Returns the longest time until bytes that are sent now have left, after all that streams hold. */
 static inline int64_t story_queue_ns(const struct story *s)
 {
 	double queued_bytes = (double)(s->peers * s->peers * COLL_STREAMS * s->net.window_bytes);
@@ -280,9 +279,9 @@ static inline int64_t story_queue_ns(const struct story *s)
 	return (int64_t)(2 * queued_bytes / s->net.bytes_per_s * 1e9);
 }
 
-/* Returns how long a rank may be silent beside what the network takes: of the heartbeats that may
- * be missed, one has just not gone when the silence begins, and the next waits behind all that is
- * on its way. */
+/* Returns how long a rank may be silent, without the time that the network takes. Of the heartbeats
+ * that may be missed, one was about to be sent when the silence began, and the next one waits for
+ * all bytes before it. */
 static inline int64_t story_spare_ns(const struct story *s)
 {
 	return 3 * s->heartbeat_interval_ns - story_queue_ns(s) -

@@ -293,7 +293,7 @@ static void a_token_is_long_and_its_file_private(void **state)
 	assert_false(http_key_is_token(&key, "a token of 24 character"));
 	assert_false(http_key_is_token(&key, "a token of 24 characters "));
 	assert_false(http_key_is_token(&key, ""));
-	/* Without a token, no text is one. */
+	/* Without a token file, no text is the token. */
 	assert_int_equal(http_key_load(&key, dir, NULL, &err), 0);
 	assert_false(http_key_is_token(&key, token));
 	assert_false(http_key_is_token(&key, ""));

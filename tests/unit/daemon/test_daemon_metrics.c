@@ -25,7 +25,7 @@ static uint64_t counted(const struct metrics_times *times)
 	return n;
 }
 
-/* Makes a job that has waited for 7 s and is told to start. Returns its id. */
+/* Makes a job that has waited for 7 s, and that the core then starts. Returns its id. */
 static uint64_t start_one(void)
 {
 	uint64_t id;

@@ -371,7 +371,7 @@ static void modes_are_narrow(void **state)
 	wipe();
 }
 
-/* ---- what is left of it ---- */
+/* ---- what stays on disk ---- */
 
 static void write_file(uint64_t number, const char *bytes, size_t len)
 {
@@ -529,7 +529,7 @@ static void a_full_disk_costs_rows_and_nothing_else(void **state)
 	log_set_level(LOG_INFO);
 }
 
-/* ---- a job's ---- */
+/* ---- the history of one job ---- */
 
 struct seen {
 	uint32_t n;

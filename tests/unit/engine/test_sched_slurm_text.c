@@ -520,7 +520,7 @@ static void test_slots_are_devices(void **state)
 	assert_int_equal(slurm_slots_write(&parts, &one, 3, &err), 0);
 	read_devices(&parts, 1, text);
 	assert_string_equal(text, "4,6,7");
-	/* Two slots are to be left. */
+	/* Two of the three slots stay. */
 	assert_int_equal(slurm_slots_write(&parts, &one, 2, &err), 0);
 	read_devices(&parts, 1, text);
 	assert_string_equal(text, "4,6");

@@ -209,7 +209,7 @@ static void check_type(struct rng *rng, const struct layout_table *table, uint16
 	assert_false(out.failed);
 	assert_true(decode_bytes(table, out.bytes, out.len_bytes, type, got, size_bytes));
 	check_equal(table->layout_of(type), sent, got);
-	/* A part of a body, or more than one, is none. */
+	/* A body that is cut, or followed by a byte, is refused. */
 	step = out.len_bytes <= CUTS_MAX ? 1 : out.len_bytes;
 	cut = out.len_bytes <= CUTS_MAX ? 0 : rng_below(rng, out.len_bytes);
 	for (; cut < out.len_bytes; cut += step) {
@@ -226,7 +226,7 @@ static void check_type(struct rng *rng, const struct layout_table *table, uint16
 	wire_out_deinit(&out);
 }
 
-/* What is encoded is decoded again, of each of so many types. */
+/* For each type below types, what is encoded is decoded again. */
 static void check_types(const struct layout_table *table, uint32_t types)
 {
 	struct rng rng = {test_seed()};
@@ -247,7 +247,7 @@ static void check_types(const struct layout_table *table, uint32_t types)
 	wire_out_deinit(&filled_rows);
 }
 
-/* The fields of a struct's table lie one behind the other, without a hole that could be a field. */
+/* The fields in a struct's table follow each other, without a hole that could be a field. */
 static void check_covers(const struct frame_layout *layout)
 {
 	size_t end = 0;

@@ -1,5 +1,5 @@
-/* Ranks and job as the launcher gives them: every source by itself, beside others, and
- * contradicting itself. */
+/* Ranks and job as launchers set them: every source by itself, beside others, and with variables
+ * that contradict each other. */
 #include "pawl/env.h"
 
 #include <setjmp.h>

@@ -43,7 +43,7 @@ struct end {
 };
 
 static struct loop *loop;
-static int port_fd = -1; /* a socket by which nobody else is given the port */
+static int port_fd = -1; /* a socket that keeps the port from all others */
 static char port[8];
 static struct node_place place = {"127.0.0.1", "127.0.0.1", port};
 static struct end ends[2];
@@ -271,7 +271,7 @@ static int connect_raw(void)
 	return fd;
 }
 
-/* Strangers say anything, in pieces, and leave at any time; the nodes do not notice. */
+/* Strangers send any bytes, in pieces, and leave at any time; the nodes are not affected. */
 static void strangers_do_no_harm(void **state)
 {
 	struct rng rng = {first_seed};
@@ -306,7 +306,7 @@ static void strangers_do_no_harm(void **state)
 	close_ends();
 }
 
-/* Turns the loop until the other end of fd has said something. */
+/* Turns the loop until the other end of fd has sent a byte. */
 static void turn_until_greeted(int fd)
 {
 	char byte;
@@ -315,7 +315,7 @@ static void turn_until_greeted(int fd)
 		turn_for(NS_PER_MS));
 }
 
-/* Strangers say hello, and then nothing. */
+/* Strangers send these bytes, and then nothing. */
 static void crowd(const char *token, const char *hello, size_t hello_bytes)
 {
 	int fds[NET_STRANGERS_MAX + 10];
@@ -341,14 +341,13 @@ static void crowd(const char *token, const char *hello, size_t hello_bytes)
 	close_ends();
 }
 
-/* Strangers that say nothing at all are sent away at once, the oldest first, when there are too
- * many. */
+/* Too many strangers that send nothing are disconnected at once, the oldest first. */
 static void silent_strangers_make_room(void **state)
 {
 	crowd(TOKEN, "", 0);
 }
 
-/* Strangers that say no more than everybody can are sent away as well. */
+/* Strangers that send only the greeting, which needs no secret, are disconnected as well. */
 static void strangers_who_greet_make_room(void **state)
 {
 	crowd(NULL, "pawl-r\x01", 8); /* the last byte: no token */

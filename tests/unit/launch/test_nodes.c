@@ -258,7 +258,7 @@ static void a_begun_root_is_relayed(void **state)
 	}
 }
 
-/* The node that is told to stop loses the coordinator before that answers. */
+/* A node that gets a signal loses the coordinator before the coordinator answers. */
 static void a_signal_is_not_forgotten(void **state)
 {
 	start_all(2, 1);
@@ -375,7 +375,7 @@ static void servers_are_waited_for_and_replaced(void **state)
 	run_for(40 * S_NS);
 	end_all_workers(0);
 	run_for(5 * S_NS);
-	assert_int_equal(w.hosts[0].status, w.hosts[6].status); /* the servers hear of the end */
+	assert_int_equal(w.hosts[0].status, w.hosts[6].status); /* the servers learn of the end */
 	assert_int_equal(w.hosts[0].status, w.hosts[7].status);
 	assert_false(w.hosts[0].on);
 }

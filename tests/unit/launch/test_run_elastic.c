@@ -48,7 +48,7 @@ static unsigned missed(int status, int64_t lasted_ns)
 		.exit = {.status = status, .verdict = RUN_VERDICT_GO_ON, .lasted_ns = lasted_ns}});
 }
 
-/* Ends a worker that was told to leave. survivable: those that train go on; or none of them
+/* Ends a worker that was asked to leave. survivable: workers that train go on; false: none of these
  * lives. */
 static unsigned retired_exited(int status, bool survivable)
 {
@@ -155,7 +155,7 @@ static void more_are_added_and_fewer_leave(void **state)
 	assert_int_equal(policy.change, 2);
 	assert_int_equal(scaled(1, true), RUN_DO_RETIRE);
 	assert_int_equal(policy.change, 3);
-	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* the workers that were told still leave */
+	assert_int_equal(scaled(2, true), RUN_DO_ADD); /* the three retired ones still leave */
 	assert_int_equal(policy.change, 1);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(left(), 0);
@@ -182,10 +182,10 @@ static void who_would_join_is_no_group(void **state)
 	assert_int_equal(retired_exited(RUN_EXIT_LEFT, false), RUN_DO_KILL);
 	assert_int_equal(missed(137, 0), RUN_DO_DRAIN);
 	assert_int_equal(policy.status,
-		RUN_EXIT_FAILURE); /* the worker did as it was told, but the job failed */
+		RUN_EXIT_FAILURE); /* the worker left as asked, but the job failed */
 }
 
-/* The worker that is told to leave is the last one, and has no others to leave. */
+/* The worker that is asked to leave is the last one, and has no others to leave. */
 static void a_retired_worker_may_come_to_the_end(void **state)
 {
 	begin(2, 1, 1);

@@ -143,7 +143,7 @@ static unsigned crashed(bool survivable)
 			.verdict = survivable ? RUN_VERDICT_GO_ON : RUN_VERDICT_NONE_LEFT}});
 }
 
-/* The only rank is told to leave, and fails instead. */
+/* The only rank is asked to leave, and fails instead. */
 static void who_crashes_has_not_left(void **state)
 {
 	begin(1, 1, 3);
@@ -238,7 +238,7 @@ static void it_leaves_and_the_others_go_on(void **state)
 	assert_int_equal(left(), 0);
 	assert_int_equal(left(), RUN_DO_DRAIN);
 	check_end(RUN_EXIT_LEFT);
-	begin(3, 1, 3); /* some ranks were told before, by themselves */
+	begin(3, 1, 3); /* some ranks had got the signal themselves before */
 	scaled(2);
 	assert_int_equal(quit(), RUN_DO_RETIRE);
 	assert_int_equal(policy.change, 2);
@@ -304,7 +304,7 @@ static void the_last_one_that_fails_at_the_end_failed(void **state)
 	check_end(8);
 }
 
-/* All ranks that are left were told to leave: there are to be others. */
+/* All ranks that are left were asked to leave: others are to follow. */
 static void the_last_that_leaves_is_no_end(void **state)
 {
 	begin(2, 1, 9);

@@ -81,8 +81,8 @@ static void others_end_a_flushed_line(void **state)
 	assert_string_equal(out, "[a] 10%\n[b] hey\n[a] 20%\n");
 }
 
-/* Returns what a terminal shows of out, line by line: \r goes to the begin of the line, ESC [ 2 K
- * erases it, other sequences (ESC [ m) change nothing. */
+/* Returns what a terminal shows of out, line by line: \r goes to the beginning of the line, ESC [ 2
+ * K erases it, other sequences (ESC [ m) change nothing. */
 static const char *shown(void)
 {
 	static char seen[OUT_MAX];

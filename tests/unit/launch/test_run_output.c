@@ -1,5 +1,5 @@
-/* The output of `pawl run`: in order, whole, and never in the way. The thread is held up by a pipe
- * that nobody reads, so that everything comes at once. */
+/* The output of `pawl run` is in order, complete, and blocks nobody. A pipe that nobody reads holds
+ * up the thread, so that everything comes at once. */
 #include "launch/run_output.h"
 
 #include "base/clock.h"

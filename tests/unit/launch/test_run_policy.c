@@ -289,7 +289,8 @@ static void check_actions(unsigned actions, struct seen *seen, bool was_signaled
 	assert_true(seen->drains <= 1 && seen->exits <= 1);
 }
 
-/* Whatever happens in whatever order: bounded restarts, one drain, one exit, never a lie. */
+/* Whatever happens, in any order: restarts are bounded, there is one drain and one exit, and the
+ * exit status is right. */
 static void every_history_ends_well(void **state)
 {
 	const char *given = getenv("PAWL_TEST_SEED");

@@ -1,5 +1,5 @@
-/* Our end of the template: a pid that it reports is believed only if that process descends from us.
- * A shell script stands for Python here. */
+/* The launcher's side of the template: the launcher accepts a pid that the template reports only if
+ * that process descends from the launcher. A shell script stands for Python here. */
 #include "io/loop.h"
 #include "launch/run_template.h"
 #include "within.h"

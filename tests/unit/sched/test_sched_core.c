@@ -496,7 +496,7 @@ static void what_was_asked_for_is_asked_for_again(void **state)
 	assert_null(update(CORE_DO_REQUEST_NODES, 0)); /* the engine received it this time */
 }
 
-/* ---- hints and words ---- */
+/* ---- hints and explanations ---- */
 
 static struct sched_hints good_hints(void)
 {
@@ -549,7 +549,8 @@ static void goodput_is_explained_as_it_is(void **state)
 	}
 }
 
-/* The rest of a job is by its newest hints, even if earlier ones are of nodes of another type. */
+/* The work left of a job follows its newest hints, even if earlier ones are for nodes of another
+ * type. */
 static void work_left_is_by_the_newest_hints(void **state)
 {
 	struct sched_hints then = good_hints();

@@ -527,7 +527,8 @@ static void nothing_is_late_before_it_is_known_what_runs(void **state)
 	is(a, CORE_RUNNING, 2);
 }
 
-/* The machine was off, say: a job's time limit covers only the time that it ran. */
+/* The job did not run for a while, as if the machine was off: its time limit covers only the time
+ * that it ran. */
 static void time_away_is_none_that_the_gone_have_run(void **state)
 {
 	uint64_t a;

@@ -134,7 +134,7 @@ struct plain {
 
 static struct plain plain[JOBS_MAX];
 
-/* Whether the job keeps its replicas in any case. */
+/* Returns whether the job keeps its replicas in any case. */
 static bool is_kept(const struct plain *job)
 {
 	return job->request.pinned && job->now > 0;

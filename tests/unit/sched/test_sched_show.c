@@ -12,7 +12,7 @@ static void run_time_is_explained_while_it_runs(void **state)
 	assert_true(explains(a, "time limit: 1000 s, of which it has run 77 s"));
 }
 
-/* The core takes its next step when there is something to decide, maybe minutes later. */
+/* Explanations are up to date between two steps of the core, which may be minutes apart. */
 static void times_go_on_between_two_steps(void **state)
 {
 	uint64_t a;

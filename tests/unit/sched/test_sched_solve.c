@@ -63,7 +63,7 @@ static void make_small(struct rng *rng, struct small *small)
 	small->first[problem->jobs_n] = n;
 }
 
-/* Checks that the solution has a choice of each job, fits, and costs what it says. */
+/* Checks that the solution has a choice of each job, fits, and has the cost that it states. */
 static void assert_sound(const struct sched_problem *problem, const struct sched_solution *solution)
 {
 	uint64_t used[SCHED_TYPES_MAX] = {0};

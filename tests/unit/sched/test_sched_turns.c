@@ -162,7 +162,8 @@ static void under_fifo_who_runs_is_never_stopped(void **state)
 	}
 }
 
-/* The slots that others release are too few for it each time, and go to jobs that came later. */
+/* A job needs many slots. Those that others release are too few each time, and go to jobs that came
+ * later. */
 static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 {
 	begin_slots(2, NULL);

@@ -1,6 +1,6 @@
-/* One call into the C library fails, any of those that opening a session, starting the agent or
- * `pawl run` make. The program ends with an error that names the cause, or goes on; it does not
- * crash, hang or stay. PROGRAM: `pawl`, with calls that can fail. */
+/* Any call into the C library fails that opening a session, starting the agent or `pawl run` makes.
+ * The program ends with an error that names the cause, or goes on; it does not crash, hang or stay.
+ * PROGRAM: `pawl`, with calls that can fail. */
 #include "../lib/fail_calls.h"
 #include "times.h"
 

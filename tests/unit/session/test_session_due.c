@@ -1,5 +1,5 @@
-/* "Is a save due?" gets the same answer at the same question on every rank, however far apart they
- * are, also while they save of their own accord; and soon after the advised time. */
+/* "Is a save due?" gets the same answer on every rank at the same question, soon after the advised
+ * time. This holds however far apart ranks are, also while they save of their own accord. */
 #include "test_session_agent.h"
 
 #include "base/rng.h"
@@ -144,7 +144,7 @@ static int setup_with(void **state, const char *waits)
 	return 0;
 }
 
-/* Starts an agent that advises saves as seldom as any does. */
+/* Starts an agent that advises the longest interval between saves. */
 static int setup_seldom(void **state)
 {
 	return setup_with(state, "scale=1");
@@ -192,7 +192,7 @@ static bool is_agreed(const struct session_question *question)
 	return question->yes_at != UINT64_MAX;
 }
 
-/* Waits until a rank's receiving thread has brought its question so far. */
+/* Waits until is() holds for a rank's question. */
 static void await_question(struct pawl_ckpt *ckpt, bool (*is)(const struct session_question *))
 {
 	bool reached = false;

@@ -54,7 +54,7 @@ static void arena_grows_and_keeps_what_it_holds(void **unused)
 	struct pawl_restore *restore;
 	char name[16];
 
-	/* The second round knows how much there will be. */
+	/* The second round knows the size of the save. */
 	for (int round = 0; round < 2; round++) {
 		char tag[16];
 		uint64_t id;
@@ -209,7 +209,7 @@ static void what_adds_to_what_failed_fails(void **unused)
 	first = save(ckpt, "t", "a");
 	must_wait(ckpt, first, PAWL_CKPT_COMMITTED);
 	second = begin(ckpt, "t");
-	if (add(ckpt, "t", "b", 5000, NULL) == 0) { /* unless the first has failed by now */
+	if (add(ckpt, "t", "b", 5000, NULL) == 0) { /* the first may have failed by now */
 		pawl_ckpt_commit(ckpt, NULL);
 	}
 	must_fail(ckpt, first, PAWL_EEXIST, "move it away");

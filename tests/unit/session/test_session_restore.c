@@ -129,7 +129,7 @@ static struct pawl_restore *offered(struct pawl_ckpt *ckpt)
 	return restore;
 }
 
-/* A rank that closes a restore without its vote keeps neither the other rank waiting nor itself. */
+/* If a rank closes a restore without a vote, neither it nor the other rank waits. */
 static void closing_without_a_vote_refuses(void **unused)
 {
 	struct state state[2] = {{.big = aligned_alloc(4096, BIG)},

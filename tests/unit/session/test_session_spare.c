@@ -1,6 +1,6 @@
 /* Worker and agent together: the last committed save survives the worker, also while another slot
- * of the memory tier is in use and the next save is in progress. The third slot that this takes is
- * taken only then, and only where memory has room for it. */
+ * of the memory tier is in use and the next save is in progress. Only then is a third slot used,
+ * and only if memory has room for it. */
 #include "test_session_agent.h"
 
 #include <dirent.h>

@@ -41,7 +41,7 @@ static int open_posix_threads(void **state)
 	return open_posix(state);
 }
 
-/* Names with a dot in front lie in another directory. */
+/* Names that begin with a dot are in another directory. */
 static int open_posix_split(void **state)
 {
 	char hidden[128];
@@ -111,7 +111,7 @@ static int close_any(void **state)
 		}                                                                                  \
 	} while (0)
 
-/* Expects the call to fail with this code, and to say so in err. */
+/* Expects the call to fail with this code, and to set it in err. */
 #define FAILS(want, call)                                                                          \
 	do {                                                                                       \
 		err.code = 0;                                                                      \
@@ -372,7 +372,7 @@ static void bad_paths_are_refused(void **state)
 		FAILS(PAWL_EINVAL, store_rename(store, "x", bad[i], STORE_REPLACE, &err));
 		FAILS(PAWL_EINVAL, store_publish(store, bad[i], "x", 1, &err));
 	}
-	OK(store_write_small(store, "..a", "x", 1, &err)); /* only a name that begins so */
+	OK(store_write_small(store, "..a", "x", 1, &err)); /* only begins with two dots */
 	OK(store_write_small(store, "...", "x", 1, &err));
 	memset(name, 'n', sizeof(name));
 	name[STORE_NAME_MAX - 1] = '\0';

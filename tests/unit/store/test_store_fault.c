@@ -1,5 +1,5 @@
-/* The store that misbehaves does so on cue: each misbehaviour, at the n-th operation, once and for
- * good. test_store.c shows that it behaves when it should. */
+/* The fault store misbehaves as planned: each misbehaviour, at the n-th operation, once and for
+ * good. test_store.c shows that it behaves well otherwise. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/fault.h"
@@ -69,7 +69,7 @@ static int transfer(bool write)
 	return io.rv;
 }
 
-/* Expects the file's two halves to be full of these. */
+/* Expects the file's halves to be full of first, and of second. */
 static void assert_halves(char first, char second)
 {
 	store_fault_set(store, NULL);

@@ -175,7 +175,7 @@ static void cold_file_is_not_mapped(void **state)
 	assert_memory_equal(map_file(), bytes, FILE_BYTES);
 }
 
-/* A cold file that is mapped all the same is read as far as it is wanted, and that is kept. */
+/* A cold file that is mapped nevertheless is read as far as it is wanted, and these bytes stay. */
 static void cold_file_is_filled_as_wanted(void **state)
 {
 	const uint8_t *map = NULL;
@@ -208,7 +208,7 @@ static void writers_are_held_up(void **state)
 
 	map_file();
 	assert_int_equal(open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), -1);
-	assert_int_equal(errno, EWOULDBLOCK); /* the signal of it did not kill us */
+	assert_int_equal(errno, EWOULDBLOCK); /* the signal did not kill this process */
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	close(fd);
@@ -234,7 +234,7 @@ static void file_that_was_cut_is_not_mapped(void **state)
 	assert_int_equal(store_map(store, file, &(const uint8_t *){NULL}, &err), PAWL_ENOTSUP);
 }
 
-/* After each refusal the file is read as if nothing had been tried. */
+/* After each refusal, the file can be read as if it had never been mapped. */
 static void refusals_leave_nothing_behind(void **state)
 {
 	static const char *const points[][2] = {{"store.lease", "take a read lease"},

@@ -1,5 +1,5 @@
-/* The crash simulator itself is tested: what was synced survives every kind of crash, what was not
- * may be lost, torn or undone, and is, over enough seeds. */
+/* Tests of the crash simulator itself: synced data survive every kind of crash. Data that were not
+ * synced may be lost, torn or undone, and each of these happens over enough seeds. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"

@@ -1,5 +1,5 @@
-/* What only a directory store meets: the page cache, file systems without O_DIRECT, a full disk, a
- * root that goes away, links, and every system call failing in turn. */
+/* What only a store in a directory meets: the page cache, file systems without O_DIRECT, a full
+ * disk, a root that goes away, links, and every system call failing in turn. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -120,8 +120,8 @@ static unsigned count_fds(void)
 
 /* ---- the page cache ---- */
 
-/* Returns how many pages of the file are in the page cache; puts them there or throws them out
- * first if asked. */
+/* Returns how many pages of the file are in the page cache. First reads the file into it (warm), or
+ * drops the file from it (drop). */
 static unsigned cached_pages(const char *name, bool warm, bool drop)
 {
 	unsigned char pages[FILE_BYTES / 4096];
@@ -630,7 +630,7 @@ static int read_file(struct store *s)
 
 static char own_parent[128]; /* parent of the root of use_store's store */
 
-/* Lives the life of a file, in a store of its own. */
+/* Does all that can be done with a file, in a store of its own. */
 static int use_store(void)
 {
 	struct store *s;

@@ -99,7 +99,7 @@ static void why_not(void **state)
 	snap_close(NULL);
 }
 
-/* Without the kernel's help the same promises hold, and the proof says so. */
+/* Without userfaultfd the same promises hold, and the proof of a snapshot is SNAP_COPIED. */
 static void without_userfaultfd(void **state)
 {
 	struct rng rng = {seed};
@@ -301,7 +301,7 @@ static void close_waits(void **state)
 	world_close(&w);
 }
 
-/* In a forked child every call returns, and begin says why it cannot. */
+/* In a forked child every call returns, and begin reports why it cannot take a snapshot. */
 static void dead_in_the_child(void **state)
 {
 	struct world w;

@@ -113,7 +113,7 @@ static void copies_come_after_queued_work(void **state)
 	world_close(&w);
 }
 
-/* Fails the n-th driver call, for all n: begin says so, or the callback does. With several threads
+/* Fails the n-th driver call, for all n: begin or the callback reports it. With several threads,
  * one may do the work of another that has no buffer. */
 static void fail_every_driver_call(unsigned device_threads)
 {

@@ -33,8 +33,8 @@ static size_t huge_bytes_at(const uint8_t *at)
 	return sum;
 }
 
-/* Returns how many khugepaged has made on this machine: it could make ours, too, if it had the
- * time. */
+/* Returns the number of huge pages that khugepaged has made on this machine. It could make those of
+ * this test, too. */
 static uint64_t made_by_khugepaged(void)
 {
 	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed", "re");

@@ -17,8 +17,8 @@
 
 static uint64_t seed;
 
-/* Returns 0 if a snapshot is right and a change is seen. Runs in a child, where asserts of cmocka
- * would not be heard. */
+/* Returns 0 if a snapshot is right and a change is seen. Runs in a child, whose failed asserts
+ * cmocka would not report. */
 static int try_watch(void)
 {
 	struct world w;

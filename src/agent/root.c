@@ -154,6 +154,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	int64_t interval_ns, struct agent_root **out, struct pawl_err *err)
 {
 	struct agent_root *root = calloc(1, sizeof(*root));
+	struct persist_job *job;
 	int rv;
 
 	if (!root || !(root->path = strdup(path))) {
@@ -175,14 +176,21 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	if (rv != 0) {
 		goto free_root;
 	}
-	rv = persist_start(&root->storage.thread, agent->loop, options, err);
-	if (rv != 0) {
+	job = root_job(root, PERSIST_OPEN, "");
+	if (!job) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for root %s", path);
 		goto free_ranks;
 	}
-	root_submit(root, PERSIST_OPEN, "");
+	rv = persist_start(&root->storage.thread, agent->loop, options, err);
+	if (rv != 0) {
+		goto free_job;
+	}
+	persist_submit(root->storage.thread, job);
 	root_hosts_begin(root);
 	*out = root;
 	return 0;
+free_job:
+	free(job);
 free_ranks:
 	free_ranks(root);
 free_root:

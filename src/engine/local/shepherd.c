@@ -225,10 +225,13 @@ static void answer_resize(struct shepherd *s, bool done)
 	report_state(s);
 }
 
+/* Runs `pawl scale` now, whatever time was set for it. */
 static void try_resize(struct shepherd *s)
 {
 	struct pawl_err err;
 
+	ASSERT(s->scaler == 0 && s->resize_to != 0);
+	loop_timer_cancel(s->loop, &s->resize_timer);
 	s->scaler_n = s->resize_n;
 	if (shepherd_scale(s, &err) != 0) {
 		job_log_printf(s->log, "%s", err.msg);
@@ -236,19 +239,26 @@ static void try_resize(struct shepherd *s)
 	}
 }
 
+static bool can_resize(const struct shepherd *s)
+{
+	return s->spec.elastic && s->phase == PHASE_RUN && !s->stopping;
+}
+
 static void on_resize_timer(struct loop_timer *timer)
 {
-	try_resize(timer->user);
+	struct shepherd *s = timer->user;
+
+	if (can_resize(s)) {
+		try_resize(s);
+	}
 }
 
 static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 {
-	bool can = s->spec.elastic && s->phase == PHASE_RUN && !s->stopping;
-
 	if (s->resize_to == generation) {
 		return; /* this rescale is under way */
 	}
-	if (generation <= s->state.generation || generation == s->state.refused || !can) {
+	if (generation <= s->state.generation || generation == s->state.refused || !can_resize(s)) {
 		s->state.refused = generation > s->state.generation ? generation : s->state.refused;
 		report_state(s);
 		return;
@@ -266,7 +276,7 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 static void on_scaled(struct shepherd *s, int status)
 {
 	s->scaler = 0;
-	if (s->resize_to == 0 || s->stopping || s->phase != PHASE_RUN) {
+	if (s->resize_to == 0 || !can_resize(s)) {
 		return;
 	}
 	if (s->scaler_n != s->resize_n) {

@@ -60,7 +60,7 @@ struct shepherd {
 	uint64_t resize_to;      /* generation of the rescale under way; 0: none */
 	uint32_t resize_n;       /* number of replicas of that generation */
 	int64_t resize_until_ns; /* time until which the rescale is retried */
-	struct loop_timer resize_timer;
+	struct loop_timer resize_timer; /* next try; set only while scaler is 0 */
 };
 
 /* ---- shepherd_start.c ---- */

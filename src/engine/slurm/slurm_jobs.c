@@ -280,6 +280,8 @@ void slurm_jobs_look(struct sched_slurm *s)
 		} else if (!job->record.runs && tally.running == job->record.nodes_n) {
 			record_running(s, job);
 		}
-		slurm_rescale_look(s, job);
+		if (slurm_job_is_alive(job)) {
+			slurm_rescale_look(s, job);
+		}
 	}
 }

@@ -407,6 +407,7 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 	bool admits;
 	bool may_leave;
 
+	ASSERT(slurm_job_is_alive(job));
 	if (record->rescale == record->rescaled || record->rescale == job->refused ||
 		record->stop_requested || job->failing) {
 		return;

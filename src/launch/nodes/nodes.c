@@ -135,7 +135,7 @@ void nodes_carry_out(struct nodes *n, unsigned actions)
 			"workers fail as soon as they are started: %u go on, and none is added "
 			"until pawl scale asks for one",
 			n->policy.workers);
-		n->options.workers = n->policy.workers;
+		nodes_lead_resize(n, n->policy.workers);
 	}
 	if (actions & RUN_DO_DRAIN) {
 		drain(n);

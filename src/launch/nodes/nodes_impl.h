@@ -26,6 +26,8 @@ void nodes_lead_frame(struct nodes *nodes, uint32_t conn, const struct node_fram
 void nodes_lead_closed(struct nodes *nodes, uint32_t conn, const char *why);
 /* A worker of this node ended. */
 void nodes_lead_exited(struct nodes *nodes, const struct nodes_event *event);
+/* The next start of this node, the job's only one, has that many workers. */
+void nodes_lead_resize(struct nodes *nodes, uint32_t workers);
 /* The number of workers on this node is to change. */
 void nodes_lead_scaled(struct nodes *nodes, const struct nodes_event *event);
 void nodes_lead_add(struct nodes *nodes); /* adds the workers that the policy decided on */

@@ -511,10 +511,16 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 	decide_exit(n, self, (struct run_event){.exit = event->exit, .commits = event->commits});
 }
 
+void nodes_lead_resize(struct nodes *n, uint32_t workers)
+{
+	ASSERT(n->options.nodes == 1 && workers > 0);
+	own(n)->workers = workers;
+	n->options.workers = workers;
+}
+
 void nodes_lead_scaled(struct nodes *n, const struct nodes_event *event)
 {
-	own(n)->workers = event->workers;
-	n->options.workers = event->workers;
+	nodes_lead_resize(n, event->workers);
 	nodes_decide(n,
 		(struct run_event){.kind = RUN_SCALED,
 			.workers = event->workers,

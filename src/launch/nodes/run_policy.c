@@ -249,7 +249,6 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 
 	p->finishing = p->finishing || exit->verdict == RUN_VERDICT_FINISHING;
 	permanent = permanent || (p->finishing && p->alive == 0);
-	p->retiring = p->retiring < p->alive ? p->retiring : p->alive;
 	if (exit->verdict == RUN_VERDICT_STOPPING) {
 		return stop(p, event->now_ns);
 	}
@@ -285,6 +284,8 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 	if (p->retiring > 0 && exit->retired) {
 		p->retiring--;
 	}
+	/* All were told to leave, and one of them had ended before that reached it. */
+	p->retiring = p->retiring < p->alive ? p->retiring : p->alive;
 	if (p->phase == RUN_WORKING && p->joint) {
 		return joint_exited(p, event);
 	}

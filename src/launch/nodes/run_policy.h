@@ -66,7 +66,7 @@ struct run_policy {
 
 	enum run_phase phase;   /* current phase */
 	uint32_t alive;         /* workers started and not yet reaped */
-	uint32_t retiring;      /* live workers that were told to leave the others */
+	uint32_t retiring;      /* live workers that were told to leave the others, at most alive */
 	uint32_t change;        /* number of workers for RUN_DO_ADD, RUN_DO_RETIRE */
 	bool finishing;         /* a worker has come to the end of the job: none is added */
 	bool quits;             /* a joint group: told to leave the others */

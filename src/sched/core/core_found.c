@@ -12,8 +12,18 @@ static int refuse(const struct core_event *event, const char *why, struct pawl_e
 		(unsigned long long)event->job, why);
 }
 
-/* Checks that the job's nodes exist and have room for it. job: the core's entry of it; NULL: there
- * is none. */
+static bool is_listed_before(const struct core_found *found, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++) {
+		if (found->entries[i].node == found->entries[at].node) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Checks that the job's nodes exist, are listed once each, and have room for it. job: the core's
+ * entry of it; NULL: there is none. */
 static int check_place(const struct sched_core *core, const struct core_event *event,
 	const struct core_job *job, uint32_t most, struct pawl_err *err)
 {
@@ -28,6 +38,9 @@ static int check_place(const struct sched_core *core, const struct core_event *e
 
 		if (!node || node->state == CORE_NODE_LOST || entry->replicas == 0) {
 			return refuse(event, "one of its nodes is unknown or lost", err);
+		}
+		if (is_listed_before(found, i)) {
+			return refuse(event, "one of its nodes is listed twice", err);
 		}
 		if (entry->replicas > node->offer.slots - (node->used - owned)) {
 			return refuse(event, "one of its nodes has too few slots", err);

@@ -235,8 +235,10 @@ static int read_number(struct sched_database *db, const char *text, int *number,
 static int migrate(struct sched_database *db, int version, struct pawl_err *err)
 {
 	char text[128];
-	int rv = run_text(db, "BEGIN IMMEDIATE", err);
+	int rv;
 
+	ASSERT(version >= 0 && version < DATABASE_VERSION);
+	rv = run_text(db, "BEGIN IMMEDIATE", err);
 	for (int v = version; v < DATABASE_VERSION && rv == 0; v++) {
 		rv = run_text(db, migrations[v], err);
 	}
@@ -263,6 +265,10 @@ static int check_version(struct sched_database *db, bool make, struct pawl_err *
 	}
 	if (!make && version == 0 && tables == 0) {
 		return pawl_err_set(err, PAWL_ENOENT, "%s is an empty database", db->path);
+	}
+	if (version < 0) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: version %d of it does not exist; " DATABASE_REMEDY, db->path, version);
 	}
 	if (version > DATABASE_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,

@@ -339,6 +339,21 @@ static bool is_same(const struct sim_job *job, const struct sched_grant *grant)
 			memcmp(job->nodes, grant->nodes, job->replicas * sizeof(*job->nodes)) == 0);
 }
 
+/* Fails if jobs are left, and time is up, or no job has run for too long. */
+static int check_time(const struct sim *sim, struct pawl_err *err)
+{
+	uint32_t left = sim->active_n + sim->workload->n - sim->next;
+	uint32_t first = sim->active_n > 0 ? sim->active[0] : sim->next;
+
+	if (left == 0 || (sim->now_s - sim->ran_s <= SIM_IDLE_S && sim->now_s <= SIM_LAST_S)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_ELIMIT,
+		"policy %s: job %s and %u more are not done after %.0f days",
+		sim->policy->policy->name, sim->workload->jobs[first].name, left - 1,
+		sim->now_s / 86400);
+}
+
 static int carry_out(struct sim *sim, struct pawl_err *err)
 {
 	int rv = 0;
@@ -358,13 +373,7 @@ static int carry_out(struct sim *sim, struct pawl_err *err)
 	if (sim->active_n == 0) {
 		sim->ran_s = sim->now_s;
 	}
-	if (rv == 0 && (sim->now_s - sim->ran_s > SIM_IDLE_S || sim->now_s > SIM_LAST_S)) {
-		rv = pawl_err_set(err, PAWL_ELIMIT,
-			"policy %s: job %s and %u more are not done after %.0f days",
-			sim->policy->policy->name, sim->jobs[sim->active[0]].submission->name,
-			sim->active_n - 1, sim->now_s / 86400);
-	}
-	return rv;
+	return rv == 0 ? check_time(sim, err) : rv;
 }
 
 static int run_rounds(struct sim *sim, struct pawl_err *err)

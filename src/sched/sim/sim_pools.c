@@ -579,7 +579,8 @@ static int run_all(struct pools *p)
 		if (p->next == p->done) {
 			p->ran_s = p->now_s;
 		}
-		if (rv == 0 && (p->now_s - p->ran_s > SIM_IDLE_S || p->now_s > SIM_LAST_S)) {
+		if (rv == 0 && p->done < p->run->workload->n &&
+			(p->now_s - p->ran_s > SIM_IDLE_S || p->now_s > SIM_LAST_S)) {
 			rv = pawl_err_set(p->err, PAWL_ELIMIT,
 				"policy %s: %u jobs are not done after %.0f days",
 				p->run->policy->policy->name, p->run->workload->n - p->done,

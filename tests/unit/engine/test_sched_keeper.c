@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +18,19 @@
 #include <cmocka.h>
 
 static char dir[] = "/tmp/pawl-keep-XXXXXX";
+static bool fork_fails;
+
+pid_t __real_fork(void);
+pid_t __wrap_fork(void);
+
+pid_t __wrap_fork(void)
+{
+	if (fork_fails) {
+		errno = EAGAIN;
+		return -1;
+	}
+	return __real_fork();
+}
 
 static const char *in_dir(const char *name)
 {
@@ -110,10 +124,29 @@ static void a_log_does_not_fill_the_disk(void **state)
 	}
 }
 
+/* The pilot starts no other one while a scale command has a process. */
+static void a_scale_command_that_cannot_begin_has_no_process(void **state)
+{
+	static char program[] = "true";
+	char *scale[] = {program, NULL};
+	char *none[] = {NULL};
+	const struct slurm_program_view view = {.scale = scale, .env = none};
+	struct pawl_err err;
+	pid_t pid = 0;
+
+	fork_fails = true;
+	assert_int_not_equal(slurm_keeper_scale(&view, none, 2, &pid, &err), 0);
+	fork_fails = false;
+	assert_int_equal(pid, 0);
+	assert_int_equal(slurm_keeper_scale(&view, none, 2, &pid, &err), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(all_that_is_printed_is_in_the_log),
 		cmocka_unit_test(what_cannot_begin_logs_why),
+		cmocka_unit_test(a_scale_command_that_cannot_begin_has_no_process),
 		cmocka_unit_test(a_log_does_not_fill_the_disk)};
 	int rv;
 

@@ -31,7 +31,7 @@ static struct world {
 	struct loop *loop;
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
-	uint32_t listed, ended, runs, exhausted; /* events */
+	uint32_t listed, ended, refused, runs, exhausted; /* events */
 	bool late;
 } w;
 
@@ -63,12 +63,14 @@ static void put_command(const char *name, const char *script)
 	assert_int_equal(chmod(in_folder(name), 0755), 0);
 }
 
-/* Writes the record of a job that was started on a node. */
-static void put_job(void)
+/* Writes the record of a job that was started on a node. rescale: generation of a rescale that is
+ * under way; 0: none. */
+static void put_job(uint64_t rescale)
 {
 	struct slurm_job_node job_node = {.node = NODE, .replicas = 1, .sizing = 3};
 	struct slurm_record record = {.job = JOB,
 		.generation = 3,
+		.rescale = rescale,
 		.end_cause = CORE_END_UNKNOWN,
 		.over_wall_ns = clock_wall_ns(),
 		.nodes = &job_node,
@@ -82,13 +84,14 @@ static void put_job(void)
 	wire_out_deinit(&out);
 }
 
-/* Makes the job's pilot, which runs the job. */
-static void put_pilot(void)
+static struct slurm_have_part a_part(enum slurm_part_state state)
 {
-	struct slurm_have_part part = {.job = JOB,
-		.generation = 3,
-		.sized = 3,
-		.state = SLURM_RUNNING};
+	return (struct slurm_have_part){.job = JOB, .generation = 3, .sized = 3, .state = state};
+}
+
+/* Makes the job's pilot, which has this part. */
+static void put_pilot(struct slurm_have_part part)
+{
 	struct slurm_have have = {.slurm_job = 11, .parts = &part, .parts_n = 1};
 	struct wire_out out = {0};
 
@@ -116,6 +119,7 @@ static void take(void *user, const struct core_event *event)
 {
 	w.listed += event->kind == CORE_LISTED;
 	w.ended += event->kind == CORE_ENDED;
+	w.refused += event->kind == CORE_REFUSED;
 	w.exhausted += event->kind == CORE_POOL_EXHAUSTED;
 	w.runs = event->kind == CORE_LISTED ? (uint32_t)event->runs_n : w.runs;
 	loop_stop(w.loop);
@@ -207,8 +211,8 @@ static void look_fails(const char *name)
 {
 	char path[192];
 
-	put_job();
-	put_pilot();
+	put_job(0);
+	put_pilot(a_part(SLURM_RUNNING));
 	snprintf(path, sizeof(path), "%s", in_spool(name));
 	assert_int_equal(rename(path, in_folder("aside")), 0);
 	assert_int_equal(symlink(path, path), 0);
@@ -248,7 +252,7 @@ static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 {
 	struct stat st;
 
-	put_pilot();
+	put_pilot(a_part(SLURM_RUNNING));
 	assert_int_equal(mkdir(in_spool("pilots/n2.12"), 0700), 0);
 	open_engine();
 	await_list(1);
@@ -270,6 +274,21 @@ static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 	assert_int_equal(stat(in_spool("pilots/" NODE), &st), 0);
 }
 
+/* A job has ended as it was to be resized: its end is posted, and nothing else of it. */
+static void a_job_that_is_over_is_not_rescaled(void **state)
+{
+	struct slurm_have_part part = a_part(SLURM_ENDED);
+
+	put_job(4);
+	part.refused_sizing = 4;
+	put_pilot(part);
+	open_engine();
+	await_list(1);
+	run(2, STILL_S);
+	assert_true(w.ended > 0);
+	assert_int_equal(w.refused, 0);
+}
+
 static void put_log(const char *name, int64_t age_s)
 {
 	const struct timespec times[] = {{.tv_nsec = UTIME_OMIT},
@@ -285,7 +304,7 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 {
 	struct stat st;
 
-	put_pilot();
+	put_pilot(a_part(SLURM_RUNNING));
 	put_log("log/pilot-11.log", 90000); /* the pilot is there */
 	put_log("log/pilot-12.log", 90000);
 	put_log("log/pilot-13.log", 80000);
@@ -377,6 +396,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(pilots_cannot_be_listed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_pilot_cannot_be_listed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_pilot_that_died_as_it_began_is_forgotten, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(a_job_that_is_over_is_not_rescaled, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(old_logs_of_pilots_that_are_gone_are_removed,
 			set_up, tear_down),

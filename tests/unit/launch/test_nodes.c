@@ -509,6 +509,58 @@ static void print_history(uint64_t seed)
 	}
 }
 
+/* ---- an elastic job of one node ---- */
+
+static void start_one(void *user, const struct node_frame *start)
+{
+	((struct host *)user)->start = *start;
+}
+
+static void add_to_one(void *user, uint32_t n)
+{
+}
+
+/* Ends a worker of the one node, a moment after its start. */
+static void fail_one(struct nodes *n, enum run_verdict verdict)
+{
+	w.now_ns += S_NS;
+	nodes_step(n,
+		&(struct nodes_event){.kind = NODES_EXITED,
+			.now_ns = w.now_ns,
+			.exit = {.status = 1, .verdict = verdict, .lasted_ns = S_NS},
+			.text = ""});
+}
+
+static void a_group_that_shrank_has_a_new_port_at_each_start(void **state)
+{
+	struct nodes_ops elastic = ops;
+	struct nodes_options options;
+	struct nodes *n = &w.hosts[0].nodes;
+	uint32_t port = 0;
+
+	begin_world(first_seed, 1, 0);
+	elastic.start = start_one;
+	elastic.add = add_to_one;
+	options = usual();
+	options.min_workers = 1;
+	options.max_restarts = 2;
+	options.ops = &elastic;
+	options.user = &w.hosts[0];
+	nodes_init(n, &options);
+	nodes_step(n, &(struct nodes_event){.kind = NODES_BEGIN, .now_ns = w.now_ns});
+	for (uint32_t i = 0; i < 3; i++) { /* two are replaced, the third one is not */
+		fail_one(n, RUN_VERDICT_GO_ON);
+	}
+	assert_int_equal(n->alive, 1);
+	for (uint32_t i = 0; i < 2; i++) { /* the whole group starts again */
+		port = w.hosts[0].start.port;
+		fail_one(n, RUN_VERDICT_NONE_LEFT);
+		assert_int_equal(n->ledger.generation, 2 + i);
+		assert_int_equal(w.hosts[0].start.world, 1);
+		assert_int_not_equal(w.hosts[0].start.port, port);
+	}
+}
+
 static void every_history_ends_well(void **state)
 {
 	bool worked[HOSTS];
@@ -570,6 +622,7 @@ int main(void)
 		cmocka_unit_test(a_job_without_servers_refuses_them),
 		cmocka_unit_test(who_stood_still_blames_nobody),
 		cmocka_unit_test(what_is_old_is_refused),
+		cmocka_unit_test(a_group_that_shrank_has_a_new_port_at_each_start),
 		cmocka_unit_test(every_history_ends_well),
 	};
 

@@ -320,6 +320,18 @@ static void the_last_that_leaves_is_no_end(void **state)
 	check_end(0);
 }
 
+/* A worker had ended before it was told to leave, which is judged only once the job is ending. */
+static void who_was_told_too_late_does_not_stay_counted(void **state)
+{
+	begin(2, 1, 9);
+	assert_int_equal(quit(), RUN_DO_RETIRE);
+	assert_int_equal(policy.retiring, 2);
+	assert_int_equal(signaled(), RUN_DO_NOTICE);
+	failed(1, true, S);
+	assert_int_equal(policy.alive, 1);
+	assert_int_equal(policy.retiring, 1);
+}
+
 /* The workers, as known to whoever starts them. */
 struct seen {
 	uint32_t alive, leaving;
@@ -381,6 +393,7 @@ static void check_actions(unsigned actions, struct seen *seen)
 		assert_true(seen->leaving <= seen->alive);
 	}
 	assert_int_equal(seen->alive, policy.alive);
+	assert_true(policy.retiring <= policy.alive);
 	assert_true(!(actions & RUN_DO_DRAIN) || seen->alive == 0);
 	assert_true(seen->alive > 0 || policy.timer_ns != 0 || policy.phase == RUN_OVER);
 	seen->over = (actions & RUN_DO_EXIT) != 0;
@@ -635,6 +648,7 @@ int main(void)
 		cmocka_unit_test(a_signal_while_none_lives_ends_it),
 		cmocka_unit_test(the_last_one_that_fails_at_the_end_failed),
 		cmocka_unit_test(the_last_that_leaves_is_no_end),
+		cmocka_unit_test(who_was_told_too_late_does_not_stay_counted),
 		cmocka_unit_test(every_history_ends_well),
 		cmocka_unit_test(others_go_on_once_membership_shows_it),
 		cmocka_unit_test(a_joiner_may_come_before_the_membership),

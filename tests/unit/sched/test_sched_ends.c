@@ -460,6 +460,7 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 		.restarts = 6};
 	const struct core_run list[] = {{.job = 12, .generation = 5, .running = true},
 		{.job = 9, .generation = 1, .running = true}};
+	const struct core_placement_entry twice[] = {{1, 2}, {1, 1}};
 	uint64_t next;
 
 	begin_with_one_node();
@@ -473,6 +474,11 @@ static void what_runs_and_is_not_known_is_taken_over(void **state)
 	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* older than the job's first start */
 	found.start_generation = 1;
 	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* two slots are left */
+	found.entries = twice;
+	found.entries_n = 2;
+	assert_int_equal(find(9, 1, &found), PAWL_EINVAL);
+	found.entries = &entry;
+	found.entries_n = 1;
 	entry.replicas = 2;
 	assert_int_equal(find(9, 1, &found), 0);
 	entry.replicas = 1;

@@ -390,15 +390,19 @@ int slurm_keeper_scale(const struct slurm_program_view *view, char *const *base_
 	char **argv = scale_argv(view, number);
 	char **env = merge_env(base_env, view->env);
 	pid_t self = getpid();
+	pid_t child = 0;
 	int rv = argv && env ? 0 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 
 	snprintf(number, sizeof(number), "%u", n);
 	if (rv == 0) {
-		*pid = fork();
-		if (*pid == 0) {
+		child = fork();
+		if (child == 0) {
 			exec_program(argv, env, self);
 		}
-		rv = *pid < 0 ? pawl_err_sys(err, "fork") : 0;
+		rv = child < 0 ? pawl_err_sys(err, "fork") : 0;
+	}
+	if (rv == 0) {
+		*pid = child;
 	}
 	free(argv);
 	free(env);

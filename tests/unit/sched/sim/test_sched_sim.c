@@ -409,6 +409,31 @@ static void nonsense_is_refused(void **state)
 	assert_null(sched_policy_find("nobody"));
 }
 
+/* Only jobs that are not done when time is up are an error. */
+static void a_round_may_end_when_time_is_up(void **state)
+{
+	const struct sched_policy_entry *fifo = sched_policy_find("fifo");
+	struct sched_setting years = usual;
+	struct sched_outcome outcome = {0};
+	struct sched_apps apps = {0};
+	struct sched_workload workload = {0};
+	struct pawl_err err;
+
+	years.interval_s = 0.7 * SIM_LAST_S;
+	assert_int_equal(sched_models_load(&apps, &err), 0);
+	assert_int_equal(sched_models_trace(&workload, &apps, 1, first_seed, &err), 0);
+	assert_int_equal(sched_sim_run(&outcome, fifo, &workload, &years, &err), 0);
+	assert_true(outcome.results[0].end_s < SIM_LAST_S);
+	sched_outcome_deinit(&outcome);
+	workload.jobs[0].at_s = 3 * SIM_LAST_S;
+	assert_int_equal(sched_sim_run(&outcome, fifo, &workload, &years, &err), PAWL_ELIMIT);
+	assert_non_null(strstr(err.msg, workload.jobs[0].name));
+	assert_non_null(strstr(err.msg, "and 0 more are not done after "));
+	sched_outcome_deinit(&outcome);
+	sched_workload_deinit(&workload);
+	sched_apps_deinit(&apps);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,6 +445,7 @@ int main(void)
 		cmocka_unit_test(hints_are_wrong_by_so_much),
 		cmocka_unit_test(wrong_hints_change_what_is_decided),
 		cmocka_unit_test(nonsense_is_refused),
+		cmocka_unit_test(a_round_may_end_when_time_is_up),
 	};
 
 	first_seed = test_seed();

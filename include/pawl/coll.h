@@ -106,11 +106,11 @@ struct pawl_coll_call {
 	 * or, for kinds with blocks, be this rank's block of in, or contain in as this rank's
 	 * block; not for PAWL_ALL_TO_ALL. */
 	void *out;
-	/* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in are for rank i. The caller's until
-	 * the operation is done. */
+	/* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in, whole elements, are for rank i.
+	 * The caller's until the operation is done. */
 	const uint64_t *in_at;
-	/* PAWL_ALL_TO_ALL: bytes out_at[i] .. out_at[i + 1] of out come from rank i. The caller's
-	 * until the operation is done. */
+	/* PAWL_ALL_TO_ALL: bytes out_at[i] .. out_at[i + 1] of out, whole elements, come from rank
+	 * i. The caller's until the operation is done. */
 	const uint64_t *out_at;
 	int64_t timeout_ns; /* the group ends if the operation takes longer; 0: no limit */
 	bool deferred;      /* do not begin before pawl_group_release */

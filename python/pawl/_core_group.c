@@ -518,7 +518,7 @@ static PyMethodDef group_methods[] = {
 		"next() -> keep of the next watched operation that is done, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,
-		"admit(door or None, most, timeout) -> Group, or None"},
+		"admit(listener or None, most, timeout) -> Group, or None"},
 	{"leave", (PyCFunction)group_leave, METH_NOARGS, "leave()"},
 	{"stats", (PyCFunction)group_stats, METH_NOARGS, "stats() -> (clock, kinds, peers)"},
 	{NULL, NULL, 0, NULL},

@@ -81,9 +81,10 @@ int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, s
 	}
 	for (size_t i = 0; i < names.n && rv == 0; i++) {
 		size_t len = strlen(names.at[i].name);
+		bool hidden = tags_parse_hidden(names.at[i].name, list[i].tag);
 		bool has_tag;
 
-		ASSERT(tags_parse_hidden(names.at[i].name, list[i].tag));
+		ASSERT(hidden); /* tags_want_hidden has chosen it */
 		memcpy(list[i].name, names.at[i].name, len + 1);
 		rv = tags_has_path(store, list[i].tag, &has_tag, err);
 		list[i].put_back = !has_tag && strcmp(list[i].name + len - 4, ".old") == 0;

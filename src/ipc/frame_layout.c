@@ -111,6 +111,14 @@ static void decode_rows(struct wire_in *in, const struct frame_layout *layout, u
 
 #define WRITE(type, at, value) memcpy((at), &(type){value}, sizeof(type))
 
+static int get_code(struct wire_in *in)
+{
+	uint32_t code = wire_get_u32(in);
+
+	in->failed = in->failed || code > FRAME_CODE_MAX;
+	return in->failed ? 0 : -(int)code;
+}
+
 static void decode(struct wire_in *in, const struct frame_layout *layout, uint8_t *body)
 {
 	for (uint32_t f = 0; f < layout->fields_n; f++) {
@@ -136,7 +144,7 @@ static void decode(struct wire_in *in, const struct frame_layout *layout, uint8_
 			WRITE(uint64_t, at, wire_get_u64(in));
 			break;
 		case FRAME_CODE:
-			WRITE(int, at, -(int)(wire_get_u32(in) & 0xff));
+			WRITE(int, at, get_code(in));
 			break;
 		case FRAME_TEXT:
 			wire_get_str(in, (char *)at, field->size_bytes);

@@ -9,7 +9,8 @@
 
 #include "base/wire.h"
 
-#define FRAME_ROW_MAX 2048u /* bytes of a struct that FRAME_ROWS can have as a row */
+#define FRAME_ROW_MAX  2048u /* bytes of a struct that FRAME_ROWS can have as a row */
+#define FRAME_CODE_MAX 255u  /* negative of a FRAME_CODE, at most; a larger number is malformed */
 
 /* Bytes within a frame: the sender's, or in the buffer that the frame was decoded from. */
 struct frame_blob {

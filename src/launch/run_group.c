@@ -543,6 +543,7 @@ static void reap_child(struct run_group *group, const siginfo_t *info)
 	siginfo_t gone;
 	bool failed = info->si_code != CLD_EXITED || info->si_status != 0;
 	int signal = info->si_code != CLD_EXITED ? info->si_status : 0;
+	int rv;
 
 	run_template_poll(group->tmpl); /* the child may be a worker whose report is still unread */
 	worker = find_worker(group, info->si_pid);
@@ -555,7 +556,8 @@ static void reap_child(struct run_group *group, const siginfo_t *info)
 		group->tmpl = NULL;
 		on_template_failed(group, UINT32_MAX);
 	}
-	ASSERT(waitid(P_PID, (id_t)info->si_pid, &gone, WEXITED | WNOHANG) == 0);
+	rv = waitid(P_PID, (id_t)info->si_pid, &gone, WEXITED | WNOHANG);
+	ASSERT(rv == 0); /* nobody else waits for a child of ours */
 	if (worker != NULL) {
 		report(group, (uint32_t)(worker - group->workers),
 			signal != 0 ? 128 + signal : info->si_status, signal);

@@ -392,9 +392,13 @@ static int call_simple(struct pawl_ckpt *ckpt, enum proto_type type, const void 
 	const char *what, struct link_reply *reply, struct pawl_err *err)
 {
 	struct wire_out out = {0};
-	struct link *link = session_is_forked(ckpt, err) ? NULL : session_link(ckpt);
+	struct link *link;
 	int rv;
 
+	if (session_is_forked(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	link = session_link(ckpt);
 	if (!link) {
 		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", what);
 	}

@@ -233,6 +233,17 @@ int store_list(struct store *store, const char *path, store_list_fn *each, void 
 	return rv != 0 ? rv : store->ops->list(store, path, each, user, err);
 }
 
+/* store_list_fn */
+static int stop_listing(void *user, const char *name, enum store_kind kind)
+{
+	return 1;
+}
+
+int store_refresh_dir(struct store *store, const char *path, struct pawl_err *err)
+{
+	return store_list(store, path, stop_listing, NULL, err);
+}
+
 int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
 	struct pawl_err *err)
 {

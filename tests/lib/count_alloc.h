@@ -43,22 +43,29 @@ extern void *__libc_realloc(void *ptr, size_t size);
 extern void *__libc_memalign(size_t alignment, size_t size);
 extern void __libc_free(void *ptr);
 
+/* The result of an allocation that fails. */
+static void *no_memory(void)
+{
+	errno = ENOMEM;
+	return NULL;
+}
+
 void *malloc(size_t size)
 {
 	count_call();
-	return fail_call(NULL) ? NULL : __libc_malloc(size);
+	return fail_call(NULL) ? no_memory() : __libc_malloc(size);
 }
 
 void *calloc(size_t nmemb, size_t size)
 {
 	count_call();
-	return fail_call(NULL) ? NULL : __libc_calloc(nmemb, size);
+	return fail_call(NULL) ? no_memory() : __libc_calloc(nmemb, size);
 }
 
 void *realloc(void *ptr, size_t size)
 {
 	count_call();
-	return fail_call(ptr) ? NULL : __libc_realloc(ptr, size);
+	return fail_call(ptr) ? no_memory() : __libc_realloc(ptr, size);
 }
 
 int posix_memalign(void **memptr, size_t alignment, size_t size)

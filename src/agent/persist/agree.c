@@ -630,12 +630,6 @@ struct awaited_round {
 	struct agree_msg_status *status;
 };
 
-/* store_list_fn: stops at once, since only opening the directory matters. */
-static int stop_listing(void *user, const char *name, enum store_kind kind)
-{
-	return 1;
-}
-
 /* poll_fn */
 static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 {
@@ -646,7 +640,7 @@ static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 	int rv;
 
 	rounds_path(agree, path);
-	rv = store_list(agree->store, path, stop_listing, NULL, NULL);
+	rv = store_refresh_dir(agree->store, path, err);
 	round_path(agree, awaited->round, awaited->n, UINT32_MAX, path);
 	if (rv == 0) {
 		rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);

@@ -322,12 +322,6 @@ static int find_for_all(void *user, struct agree_msg_status *status)
 	return rv;
 }
 
-/* store_list_fn: stops at once, since only opening the directory matters. */
-static int stop_listing(void *user, const char *name, enum store_kind kind)
-{
-	return 1;
-}
-
 static int resolve_for_all(struct persist *persist, struct persist_job *job)
 {
 	struct host_job of = {persist, job};
@@ -343,7 +337,7 @@ static int resolve_for_all(struct persist *persist, struct persist_job *job)
 	found->step = status.step;
 	memcpy(found->tag, status.tag, sizeof(found->tag));
 	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
-	return store_list(persist->store, "", stop_listing, NULL, &job->result.err);
+	return store_refresh_dir(persist->store, "", &job->result.err);
 }
 
 /* agree_condemn_fn */

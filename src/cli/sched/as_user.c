@@ -85,10 +85,13 @@ int as_user_begin(const struct as_user *as, struct pawl_err *err)
 void as_user_end(const struct as_user *as)
 {
 	int sys = errno;
+	int rv;
 
 	if (as->other) {
-		ASSERT(seteuid(0) == 0);
-		ASSERT(setegid(as->root_gid) == 0);
+		rv = seteuid(0);
+		ASSERT(rv == 0); /* the saved user id is root's */
+		rv = setegid(as->root_gid);
+		ASSERT(rv == 0);
 		/* on failure: fewer rights than before */
 		setgroups((size_t)as->root_groups_n, as->root_groups);
 	}

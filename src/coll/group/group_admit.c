@@ -69,7 +69,7 @@ static int count_newcomers(struct admission *a, uint32_t most, struct pawl_err *
 	uint32_t ours = htole32(pawl_join_listener_waiting(a->listener));
 	int rv;
 
-	a->newcomers = FAULT_MEM("coll.door", calloc(ranks, sizeof(*a->newcomers)));
+	a->newcomers = FAULT_MEM("coll.listener", calloc(ranks, sizeof(*a->newcomers)));
 	rv = a->newcomers ? gather(a, &ours, a->newcomers, sizeof(ours), err)
 			  : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv != 0) {
@@ -101,9 +101,9 @@ static int gather_endpoints(struct admission *a, const char *endpoint, struct pa
 	int rv;
 
 	ASSERT(n > 0 && a->ranks > n);
-	ours = FAULT_MEM("coll.door", calloc(1, block));
-	all = FAULT_MEM("coll.door", calloc(n, block));
-	a->endpoints = FAULT_MEM("coll.door", calloc(a->ranks, PAWL_ENDPOINT_MAX));
+	ours = FAULT_MEM("coll.listener", calloc(1, block));
+	all = FAULT_MEM("coll.listener", calloc(n, block));
+	a->endpoints = FAULT_MEM("coll.listener", calloc(a->ranks, PAWL_ENDPOINT_MAX));
 	if (!ours || !all || !a->endpoints) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the endpoints of %u ranks",
 			a->ranks);
@@ -129,7 +129,7 @@ out:
 
 static int join_next_group(struct pawl_group *group, const char *endpoints, struct pawl_err *err)
 {
-	const char **at = FAULT_MEM("coll.door", calloc(group->ranks, sizeof(*at)));
+	const char **at = FAULT_MEM("coll.listener", calloc(group->ranks, sizeof(*at)));
 	int rv;
 
 	for (uint32_t r = 0; r < group->ranks && at; r++) {
@@ -145,7 +145,7 @@ static int join_next_group(struct pawl_group *group, const char *endpoints, stru
  * of ranks if all can. */
 static int agree(struct admission *a, bool can, uint32_t *first, struct pawl_err *err)
 {
-	uint8_t *each = FAULT_MEM("coll.door", calloc(a->group->ranks, 1));
+	uint8_t *each = FAULT_MEM("coll.listener", calloc(a->group->ranks, 1));
 	uint8_t ours = can;
 	int rv = each ? gather(a, &ours, each, 1, err)
 		      : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", a->group->ranks);
@@ -252,7 +252,7 @@ static int set_lost_error(const struct newcomer *n, struct pawl_err *err)
 	bool late = errno == ETIMEDOUT;
 
 	return pawl_err_set(err, late ? PAWL_ETIMEDOUT : PAWL_EPEER,
-		"collectives: the door at %s: %s", n->name,
+		"collectives: the join listener at %s: %s", n->name,
 		late ? "nobody was admitted in time" : strerror(errno));
 }
 
@@ -266,7 +266,8 @@ static int receive_reply(const struct newcomer *n, enum join_reply_type type,
 		return set_lost_error(n, err);
 	}
 	rv = join_reply_decode(bytes, type, reply, err);
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: the door at %s", n->name);
+	return rv == 0 ? 0
+		       : pawl_err_prefix(err, rv, "collectives: the join listener at %s", n->name);
 }
 
 static int send_join_request(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
@@ -279,7 +280,7 @@ static int send_join_request(struct newcomer *n, int64_t end_ns, struct pawl_err
 		getnameinfo(at->ai_addr, at->ai_addrlen, n->address, sizeof(n->address), NULL, 0,
 			NI_NUMERICHOST) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: \"%.60s\" is no door: ADDRESS:PORT:KEY", n->name);
+			"collectives: \"%.60s\" names no join listener: ADDRESS:PORT:KEY", n->name);
 	}
 	join_request_encode(bytes, key);
 	n->fd = dial_connect(at, end_ns);
@@ -308,7 +309,7 @@ static int exchange(struct newcomer *n, char **endpoints, int64_t end_ns, struct
 	if (rv != 0) {
 		return rv;
 	}
-	*endpoints = FAULT_MEM("coll.door", calloc(n->next->ranks, PAWL_ENDPOINT_MAX));
+	*endpoints = FAULT_MEM("coll.listener", calloc(n->next->ranks, PAWL_ENDPOINT_MAX));
 	if (!*endpoints) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", n->next->ranks);
 	}

@@ -1,13 +1,19 @@
 /* Calls: see group_call.h for the contract, docs/protocol.md for the bytes. Pure. */
 #include "coll/group/group_call.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "coll/plan/fold.h"
+#include "coll/plan/topo.h"
 
 #include <endian.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Bytes that a call may name in all blocks together: more than a process can have, and so few that
+ * sums of such sizes do not overflow. */
+#define CALL_BYTES_MAX (1ull << 56)
 
 #define SIGNATURE_MEAN    1u   /* flag in a signature: the call has mean set */
 #define SIGNATURE_AT      8u   /* offset in a header of the call's signature */
@@ -56,7 +62,7 @@ static bool has_root(enum pawl_coll kind)
 
 /* ---- whether a call is valid ---- */
 
-static int check_numbers(const struct pawl_coll_call *call, struct pawl_err *err)
+static int check_numbers(const struct pawl_coll_call *call, uint32_t ranks, struct pawl_err *err)
 {
 	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES || call->op >= PAWL_REDUCE_OPS) {
 		return pawl_err_set(err, PAWL_EINVAL,
@@ -75,25 +81,64 @@ static int check_numbers(const struct pawl_coll_call *call, struct pawl_err *err
 			"%llu bytes are not a whole number of elements of %zu bytes",
 			(unsigned long long)call->len_bytes, coll_type_bytes(call->dtype));
 	}
+	if (call->len_bytes > CALL_BYTES_MAX / ranks) {
+		return pawl_err_set(err, PAWL_EINVAL, "%llu bytes of each of %u ranks are too many",
+			(unsigned long long)call->len_bytes, ranks);
+	}
 	return 0;
 }
 
-static int check_parts(const uint64_t *at, uint32_t ranks, struct pawl_err *err)
+/* Checks the limits of the parts of an all-to-all. The executor copies and counts whole
+ * elements. */
+static int check_limits(const uint64_t *at, uint32_t ranks, size_t element_bytes,
+	struct pawl_err *err)
 {
-	for (uint32_t r = 0; r < ranks && at; r++) {
-		if (at[r] > at[r + 1]) {
+	if (!at) {
+		return pawl_err_set(err, PAWL_EINVAL, "no parts");
+	}
+	for (uint32_t r = 0; r <= ranks; r++) {
+		if (r > 0 && at[r - 1] > at[r]) {
 			return pawl_err_set(err, PAWL_EINVAL, "the limits of the parts decrease");
 		}
+		if (at[r] % element_bytes != 0) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"byte %llu, the limit of a part, is not that of an element of %zu "
+				"bytes",
+				(unsigned long long)at[r], element_bytes);
+		}
 	}
-	return at ? 0 : pawl_err_set(err, PAWL_EINVAL, "no parts");
+	return at[ranks] <= CALL_BYTES_MAX
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "%llu bytes are too many",
+			  (unsigned long long)at[ranks]);
+}
+
+static int check_parts(const struct pawl_coll_call *call, uint32_t rank, uint32_t ranks,
+	struct pawl_err *err)
+{
+	size_t element_bytes = coll_type_bytes(call->dtype);
+	int rv = check_limits(call->in_at, ranks, element_bytes, err);
+
+	rv = rv == 0 ? check_limits(call->out_at, ranks, element_bytes, err) : rv;
+	if (rv == 0 &&
+		call->in_at[rank + 1] - call->in_at[rank] !=
+			call->out_at[rank + 1] - call->out_at[rank]) {
+		rv = pawl_err_set(err, PAWL_EINVAL,
+			"the rank sends %llu bytes to itself, and expects %llu",
+			(unsigned long long)(call->in_at[rank + 1] - call->in_at[rank]),
+			(unsigned long long)(call->out_at[rank + 1] - call->out_at[rank]));
+	}
+	return rv;
 }
 
 int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t ranks,
 	struct pawl_err *err)
 {
 	bool any = call->kind == PAWL_RECEIVE && call->root == PAWL_ANY_RANK;
-	int rv = check_numbers(call, err);
+	int rv;
 
+	ASSERT(rank < ranks);
+	rv = check_numbers(call, ranks, err);
 	if (rv == 0 && has_root(call->kind) && call->root >= ranks && !any) {
 		rv = pawl_err_set(err, PAWL_EINVAL, "rank %u of %u ranks", call->root, ranks);
 	}
@@ -101,8 +146,7 @@ int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t 
 		rv = pawl_err_set(err, PAWL_EINVAL, "a rank cannot exchange messages with itself");
 	}
 	if (rv == 0 && call->kind == PAWL_ALL_TO_ALL) {
-		rv = check_parts(call->in_at, ranks, err);
-		rv = rv == 0 ? check_parts(call->out_at, ranks, err) : rv;
+		rv = check_parts(call, rank, ranks, err);
 	}
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: %s", kind_name(call->kind));
 }
@@ -280,7 +324,8 @@ int group_header_decode(const uint8_t *header, uint32_t peer, struct pawl_coll_c
 	if (rv == 0 &&
 		(call->kind != PAWL_ALL_REDUCE || call->op >= PAWL_REDUCE_OPS ||
 			!coll_fold_fits(call->op, call->dtype) ||
-			call->len_bytes % coll_type_bytes(call->dtype) != 0)) {
+			call->len_bytes % coll_type_bytes(call->dtype) != 0 ||
+			call->len_bytes > CALL_BYTES_MAX / COLL_RANKS_MAX)) {
 		rv = pawl_err_set(err, PAWL_EPEER, "rank %u asks a server to do %s", peer,
 			kind_name(call->kind));
 	}

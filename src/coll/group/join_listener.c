@@ -81,13 +81,14 @@ int join_reply_decode(const uint8_t *bytes, enum join_reply_type type, struct jo
 int pawl_join_listener_open(struct pawl_join_listener **out, const char *route_hint, char *name,
 	struct pawl_err *err)
 {
-	struct pawl_join_listener *listener = FAULT_MEM("coll.door", calloc(1, sizeof(*listener)));
+	struct pawl_join_listener *listener =
+		FAULT_MEM("coll.listener", calloc(1, sizeof(*listener)));
 	char address[ADDRESS_MAX];
 	int rv;
 
 	_Static_assert(COLL_TCP_NAME <= PAWL_JOIN_LISTENER_NAME, "no room for a name");
 	if (!listener) {
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a door");
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a join listener");
 	}
 	rv = address_find(route_hint ? route_hint : "127.0.0.1", address, err);
 	if (rv == 0 &&
@@ -100,7 +101,7 @@ int pawl_join_listener_open(struct pawl_join_listener **out, const char *route_h
 	}
 	if (rv != 0) {
 		free(listener);
-		return pawl_err_prefix(err, rv, "collectives: a door");
+		return pawl_err_prefix(err, rv, "collectives: open a join listener");
 	}
 	*out = listener;
 	return 0;
@@ -189,7 +190,7 @@ static void accept_waiters(struct pawl_join_listener *listener, int64_t now_ns)
 {
 	int fd;
 
-	while ((fd = FAULT_SYS("coll.door",
+	while ((fd = FAULT_SYS("coll.listener",
 			accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
 		if (!make_room(listener, now_ns)) {
 			close(fd); /* the newcomer may ask again when others are admitted */

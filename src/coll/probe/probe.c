@@ -329,7 +329,8 @@ static int give_order(struct probe *probe, const struct probe_order *order, stru
 	ASSERT(probe->rank == 0);
 	own.link = order->kind == PROBE_SUM ? order->link : coll_link_default;
 	probe_encode(bytes, &own);
-	ASSERT(probe_decode(bytes, probe->ranks, &own) == 0);
+	rv = probe_decode(bytes, probe->ranks, &own);
+	ASSERT(rv == 0); /* each rank takes the order from the same bytes */
 	rv = pass_order(probe, bytes, times_ns(TIME_PROBE_CALL), err);
 	return rv == 0 ? carry_out(probe, &own, err) : rv;
 }
@@ -441,6 +442,7 @@ static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct
 	uint32_t all = firsts * others;
 	int rv = 0;
 
+	ASSERT(survey->n >= 2); /* probe_init */
 	for (uint32_t i = 0; i < TRIES * all && rv == 0; i++) {
 		struct probe_order order = {.kind = few ? PROBE_PAIR : PROBE_PAIRS,
 			.a = i % all / others,

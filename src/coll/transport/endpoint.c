@@ -25,9 +25,9 @@ int coll_endpoint_decode(const char *text, uint32_t rank, struct coll_endpoint *
 {
 	char kind[16];
 
-	_Static_assert(ENDPOINT_HOST_ID == 96 && ENDPOINT_SHM == 64 && ENDPOINT_NET == 96 &&
-			ENDPOINT_HOSTNAME == 64 && sizeof(ENDPOINT_VERSION) <= sizeof(kind),
-		"the field widths below are one less");
+	_Static_assert(ENDPOINT_HOST_ID == 96 && ENDPOINT_SHM == 64, "their widths are one less");
+	_Static_assert(ENDPOINT_NET == 96 && ENDPOINT_HOSTNAME == 64, "their widths are one less");
+	_Static_assert(sizeof(ENDPOINT_VERSION) <= sizeof(kind), "the version fits");
 	if (strlen(text) >= PAWL_ENDPOINT_MAX ||
 		sscanf(text, "%15s %95s %63s %95s %8" SCNx32 " %63s", kind, endpoint->host_id,
 			endpoint->shm, endpoint->net, &endpoint->settings,

@@ -110,7 +110,8 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have)
 	if (have->restart > 0) {
 		len += (size_t)snprintf(number + len, sizeof(number) - len, ".%u", have->restart);
 	}
-	ASSERT(len < sizeof(number) && len < CORE_NAME_MAX - 1);
+	_Static_assert(sizeof(number) < CORE_NAME_MAX, "a number leaves room for a name");
+	ASSERT(len < sizeof(number));
 	snprintf(name, CORE_NAME_MAX, "%.*s%s", (int)(CORE_NAME_MAX - 1 - len), have->host, number);
 }
 

@@ -56,25 +56,25 @@ static uint32_t index_of(const struct sched_slurm *s, uint64_t id)
 	return low;
 }
 
-static struct slurm_job *find(const struct sched_slurm *s, uint64_t id)
+static bool is_at(const struct sched_slurm *s, uint32_t at, uint64_t id)
 {
-	uint32_t at = index_of(s, id);
-
-	return at < s->jobs_n && s->jobs[at]->record.job == id ? s->jobs[at] : NULL;
+	return at < s->jobs_n && s->jobs[at]->record.job == id;
 }
 
 const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id)
 {
-	return find(s, id);
+	uint32_t at = index_of(s, id);
+
+	return is_at(s, at, id) ? s->jobs[at] : NULL;
 }
 
 struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id)
 {
 	uint32_t at = index_of(s, id);
-	struct slurm_job *job = find(s, id);
+	struct slurm_job *job;
 
-	if (job) {
-		return job;
+	if (is_at(s, at, id)) {
+		return s->jobs[at];
 	}
 	job = slurm_grow(&s->jobs, s->jobs_n, &s->jobs_cap, sizeof(struct slurm_job *))
 		? calloc(1, sizeof(*job))

@@ -266,7 +266,8 @@ static int check_facts(const struct fact *f, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EINVAL, "%s=%u contradicts %s=%u", f[NODES].name,
 			f[NODES].value, f[WORLD].name, f[WORLD].value);
 	}
-	if (f[LOCAL_WORLD].value > f[WORLD].value - (f[NODES].value - 1) ||
+	if (f[LOCAL_WORLD].value < 1 ||
+		f[LOCAL_WORLD].value > f[WORLD].value - (f[NODES].value - 1) ||
 		(f[NODES].value == 1 && f[LOCAL_WORLD].value != f[WORLD].value)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s=%u contradicts %s=%u on %u node%s",
 			f[LOCAL_WORLD].name != NULL ? f[LOCAL_WORLD].name : "local size",

@@ -55,6 +55,7 @@ static void what_does_not_fit_is_refused(void **state)
 {
 	struct frame_tag tag;
 	struct frame_grant grant;
+	struct frame_fail fail;
 	char text[CKPT_TAG_MAX];
 	struct wire_out out = {0};
 	uint8_t nothing = 0;
@@ -76,6 +77,17 @@ static void what_does_not_fit_is_refused(void **state)
 	}
 	wire_put_str(&out, "");
 	assert_false(decode(out.bytes, out.len_bytes, PROTO_GRANT, &grant, sizeof(grant)));
+	for (uint32_t code = 255; code <= 256;
+		code++) { /* the greatest one, and one that is none */
+		wire_out_reset(&out);
+		wire_put_u64(&out, 1);
+		wire_put_u32(&out, code);
+		wire_put_str(&out, "why");
+		wire_put_str(&out, "tag");
+		assert_int_equal(decode(out.bytes, out.len_bytes, PROTO_FAIL, &fail, sizeof(fail)),
+			code == 255);
+		assert_true(code > 255 || fail.code == -255);
+	}
 	assert_false(decode(&nothing, 0, 21, &nothing, 1)); /* no type has this number */
 	assert_true(decode(&nothing, 0, PROTO_OK, &nothing, 0));
 	wire_out_deinit(&out);

@@ -247,7 +247,8 @@ static void check_types(const struct layout_table *table, uint32_t types)
 	wire_out_deinit(&filled_rows);
 }
 
-/* The fields in a struct's table follow each other, without a hole that could be a field. */
+/* The fields in a struct's table follow each other, without a hole of 8 bytes. A smaller field in a
+ * hole is found by tests/python/project/test_frame_tables.py. */
 static void check_covers(const struct frame_layout *layout)
 {
 	size_t end = 0;

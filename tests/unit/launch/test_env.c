@@ -175,6 +175,8 @@ static void contradictions_are_named(void **state)
 		"LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2");
 	refuse(VARS("RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=1"),
 		"LOCAL_WORLD_SIZE=2 contradicts WORLD_SIZE=4 on 1 node");
+	refuse(VARS("RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=0", "GROUP_WORLD_SIZE=2"),
+		"LOCAL_WORLD_SIZE=0 contradicts WORLD_SIZE=2 on 2 nodes");
 	refuse(VARS("RANK=1", "WORLD_SIZE=2", "GROUP_WORLD_SIZE=3"), "GROUP_WORLD_SIZE=3");
 	refuse(VARS("RANK=1", "WORLD_SIZE=2", "GROUP_RANK=2", "GROUP_WORLD_SIZE=2"),
 		"GROUP_RANK=2 contradicts GROUP_WORLD_SIZE=2");

@@ -377,7 +377,9 @@ static void a_fork_is_dead(void **unused)
 		bool dead = add(ckpt, "t", "b", 1, &err) == PAWL_EPEER &&
 			pawl_ckpt_commit(ckpt, &err) == PAWL_EPEER &&
 			pawl_ckpt_begin(ckpt, "u", 1, 0, &id, &err) == PAWL_EPEER &&
-			pawl_ckpt_find(ckpt, NULL, 100, &restore, &err) == PAWL_EPEER;
+			pawl_ckpt_find(ckpt, NULL, 100, &restore, &err) == PAWL_EPEER &&
+			pawl_ckpt_pin(ckpt, "t", true, &err) == PAWL_EPEER &&
+			strstr(err.msg, "this process is a fork of the one (pid ");
 
 		pawl_ckpt_drop(ckpt, "fork");
 		pawl_ckpt_close(ckpt, 100, &err);

@@ -279,6 +279,9 @@ static void lists(void **state)
 	assert_int_equal(none.files + none.dirs, 0);
 	FAILS(PAWL_ENOENT, store_list(store, "x", count_name, &none, &err));
 	FAILS(PAWL_EIO, store_list(store, "a", count_name, &none, &err));
+	OK(store_refresh_dir(store, "", &err));
+	OK(store_refresh_dir(store, "d", &err));
+	FAILS(PAWL_ENOENT, store_refresh_dir(store, "x", &err));
 }
 
 static void renames(void **state)

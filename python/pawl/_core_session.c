@@ -1,16 +1,10 @@
-/* pawl._core.Session: a rank's connection to its agent. See _core.c. */
-#include "_core.h"
+/* pawl._core.Session: a rank's connection to its agent. See _core.c. Its saves are made in
+ * _core_save.c. */
+#include "_core_session.h"
 
 #include <time.h>
 
 #define NAMES_BYTES (64u << 10) /* size of the buffer for the names of diverged partitions */
-
-struct session {
-	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
-	int users;                            /* calls in progress without the GIL */
-	/* Callable (session, id) -> changed (part, storage), or None; NULL: none. */
-	PyObject *changed;
-};
 
 static bool is_finalizing(void)
 {
@@ -56,9 +50,7 @@ static bool unchanged(void *user, uint64_t id, int *part, int *storage)
 	return answer;
 }
 
-/* Counts a call into libpawl: any number may be in progress, but none may begin after close did.
- * Called with the GIL, which guards both fields. */
-static struct pawl_ckpt *enter(struct session *self)
+struct pawl_ckpt *core_session_enter(struct session *self)
 {
 	if (!self->ckpt) {
 		PyErr_SetString(PyExc_ValueError, "this checkpointer is closed");
@@ -68,7 +60,7 @@ static struct pawl_ckpt *enter(struct session *self)
 	return self->ckpt;
 }
 
-static void leave(struct session *self)
+void core_session_leave(struct session *self)
 {
 	self->users--;
 }
@@ -163,296 +155,6 @@ static void session_dealloc(struct session *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* The buffers of a part, borrowed for one call. */
-struct borrowed {
-	Py_buffer pickle, tensors, spans;
-	int buffers_n; /* how many of the three are borrowed, in this order */
-};
-
-static void release_parts(struct borrowed *borrowed, Py_ssize_t n)
-{
-	for (Py_ssize_t i = 0; borrowed && i < n; i++) {
-		if (borrowed[i].buffers_n > 2) {
-			PyBuffer_Release(&borrowed[i].spans);
-		}
-		if (borrowed[i].buffers_n > 1) {
-			PyBuffer_Release(&borrowed[i].tensors);
-		}
-		if (borrowed[i].buffers_n > 0) {
-			PyBuffer_Release(&borrowed[i].pickle);
-		}
-	}
-	PyMem_Free(borrowed);
-}
-
-static int borrow_part(PyObject *item, struct borrowed *borrowed, struct pawl_ckpt_part *part)
-{
-	PyObject *pickle;
-	PyObject *tensors;
-	PyObject *spans;
-	int shared;
-	int raw = 0;
-
-	if (!PyTuple_Check(item) ||
-		!PyArg_ParseTuple(item, "spOOO|p", &part->name, &shared, &pickle, &tensors, &spans,
-			&raw)) {
-		PyErr_SetString(PyExc_TypeError,
-			"a part is (name, shared, pickle, tensors, spans[, raw])");
-		return -1;
-	}
-	if (PyObject_GetBuffer(pickle, &borrowed->pickle, PyBUF_SIMPLE) != 0) {
-		return -1;
-	}
-	borrowed->buffers_n = 1;
-	if (PyObject_GetBuffer(tensors, &borrowed->tensors, PyBUF_SIMPLE) != 0) {
-		return -1;
-	}
-	borrowed->buffers_n = 2;
-	if (PyObject_GetBuffer(spans, &borrowed->spans, PyBUF_SIMPLE) != 0) {
-		return -1;
-	}
-	borrowed->buffers_n = 3;
-	if (borrowed->spans.len % (Py_ssize_t)sizeof(struct pawl_ckpt_span) != 0 ||
-		borrowed->tensors.len > UINT32_MAX) {
-		PyErr_SetString(PyExc_ValueError, "spans must be rows of four uint64");
-		return -1;
-	}
-	part->shared = shared;
-	part->raw = raw;
-	part->pickle = borrowed->pickle.buf;
-	part->pickle_bytes = (uint64_t)borrowed->pickle.len;
-	part->tensors = borrowed->tensors.buf;
-	part->tensors_bytes = (uint32_t)borrowed->tensors.len;
-	part->spans = borrowed->spans.buf;
-	part->spans_n = (uint32_t)((size_t)borrowed->spans.len / sizeof(struct pawl_ckpt_span));
-	return 0;
-}
-
-/* The save to make; tag NULL: the one named after step. */
-struct which {
-	const char *tag;
-	uint64_t step;
-	uint32_t flags;
-	bool watch;
-};
-
-static PyObject *save_parts(struct session *self, PyObject *list, const struct which *which)
-{
-	struct pawl_err err;
-	struct pawl_ckpt *ckpt;
-	PyObject *result = NULL;
-	Py_ssize_t n = PyList_GET_SIZE(list);
-	struct pawl_ckpt_part *parts = PyMem_Calloc((size_t)n + 1, sizeof(*parts));
-	struct borrowed *borrowed = PyMem_Calloc((size_t)n + 1, sizeof(*borrowed));
-	uint64_t id = 0;
-	int rv = 0;
-
-	if (!parts || !borrowed) {
-		PyErr_NoMemory();
-		goto release;
-	}
-	for (Py_ssize_t i = 0; i < n; i++) {
-		if (borrow_part(PyList_GET_ITEM(list, i), &borrowed[i], &parts[i]) != 0) {
-			goto release;
-		}
-	}
-	ckpt = enter(self);
-	if (!ckpt) {
-		goto release;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	rv = which->tag
-		? pawl_ckpt_save_tag(ckpt, which->tag, which->step, which->flags, parts,
-			  (uint32_t)n, which->watch, &id, &err)
-		: pawl_ckpt_save(ckpt, which->step, parts, (uint32_t)n, which->watch, &id, &err);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	result = rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
-release:
-	release_parts(borrowed, borrowed ? n : 0);
-	PyMem_Free(parts);
-	return result;
-}
-
-static PyObject *session_save(struct session *self, PyObject *args)
-{
-	unsigned long long step;
-	PyObject *list;
-	int watch;
-
-	if (!PyArg_ParseTuple(args, "KO!p", &step, &PyList_Type, &list, &watch)) {
-		return NULL;
-	}
-	return save_parts(self, list, &(struct which){.step = step, .watch = watch});
-}
-
-/* Reads a step; None: PAWL_STEP_NONE. Returns false with an exception set if it is no step. */
-static bool read_step(PyObject *step, uint64_t *number)
-{
-	*number = step == Py_None ? PAWL_STEP_NONE : PyLong_AsUnsignedLongLong(step);
-	return !PyErr_Occurred();
-}
-
-static PyObject *session_save_tag(struct session *self, PyObject *args)
-{
-	struct which which = {0};
-	PyObject *step;
-	PyObject *list;
-	unsigned flags;
-	int watch;
-
-	if (!PyArg_ParseTuple(args, "sOIO!p", &which.tag, &step, &flags, &PyList_Type, &list,
-		    &watch) ||
-		!read_step(step, &which.step)) {
-		return NULL;
-	}
-	which.flags = flags;
-	which.watch = watch;
-	return save_parts(self, list, &which);
-}
-
-static PyObject *session_begin(struct session *self, PyObject *args)
-{
-	const char *tag;
-	PyObject *step;
-	unsigned flags;
-	uint64_t number;
-	uint64_t id = 0;
-	struct pawl_ckpt *ckpt;
-	struct pawl_err err;
-	int rv;
-
-	if (!PyArg_ParseTuple(args, "sOI", &tag, &step, &flags) || !read_step(step, &number) ||
-		!(ckpt = enter(self))) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_ckpt_begin(ckpt, tag, number, flags, &id, &err);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	return rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
-}
-
-static PyObject *session_add(struct session *self, PyObject *item)
-{
-	struct pawl_ckpt_part part;
-	struct borrowed *borrowed = PyMem_Calloc(1, sizeof(*borrowed));
-	struct pawl_ckpt *ckpt;
-	struct pawl_err err;
-	int rv = -1;
-
-	if (!borrowed) {
-		return PyErr_NoMemory();
-	}
-	if (borrow_part(item, borrowed, &part) == 0 && (ckpt = enter(self))) {
-		Py_BEGIN_ALLOW_THREADS;
-		rv = pawl_ckpt_add(ckpt, &part, &err);
-		Py_END_ALLOW_THREADS;
-		leave(self);
-		if (rv != 0) {
-			core_raise(&err);
-		}
-	}
-	release_parts(borrowed, 1);
-	return rv == 0 ? Py_NewRef(Py_None) : NULL;
-}
-
-static PyObject *session_commit(struct session *self, PyObject *unused)
-{
-	struct pawl_ckpt *ckpt = enter(self);
-	struct pawl_err err;
-	int rv;
-
-	if (!ckpt) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_ckpt_commit(ckpt, &err);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
-}
-
-static PyObject *session_drop(struct session *self, PyObject *arg)
-{
-	const char *why = PyUnicode_AsUTF8(arg);
-	struct pawl_ckpt *ckpt;
-
-	if (!why || !(ckpt = enter(self))) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	pawl_ckpt_drop(ckpt, why);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	Py_RETURN_NONE;
-}
-
-static PyObject *session_abandon(struct session *self, PyObject *arg)
-{
-	const char *why = PyUnicode_AsUTF8(arg);
-
-	if (!why) {
-		return NULL;
-	}
-	if (self->ckpt) {
-		pawl_ckpt_abandon(self->ckpt, why);
-	}
-	Py_RETURN_NONE;
-}
-
-static PyObject *session_fence(struct session *self, PyObject *arg)
-{
-	unsigned long long groups = PyLong_AsUnsignedLongLong(arg);
-	struct pawl_ckpt *ckpt;
-
-	if (PyErr_Occurred() || !(ckpt = enter(self))) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	pawl_ckpt_fence(ckpt, groups);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	Py_RETURN_NONE;
-}
-
-static PyObject *session_announce(struct session *self, PyObject *arg)
-{
-	bool back = arg == Py_None;
-	unsigned long long step = back ? 0 : PyLong_AsUnsignedLongLong(arg);
-	struct pawl_ckpt *ckpt;
-
-	if (PyErr_Occurred() || !(ckpt = enter(self))) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	if (back) {
-		pawl_ckpt_skip(ckpt);
-	} else {
-		pawl_ckpt_announce(ckpt, step);
-	}
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	Py_RETURN_NONE;
-}
-
-static PyObject *session_withdraw(struct session *self, PyObject *args)
-{
-	unsigned long long id;
-	int part;
-	int storage;
-	struct pawl_ckpt *ckpt;
-
-	if (!PyArg_ParseTuple(args, "Kii", &id, &part, &storage) || !(ckpt = enter(self))) {
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	pawl_ckpt_withdraw(ckpt, id, part, storage);
-	Py_END_ALLOW_THREADS;
-	leave(self);
-	Py_RETURN_NONE;
-}
-
 static PyObject *session_status(struct session *self, PyObject *arg)
 {
 	unsigned long long id = PyLong_AsUnsignedLongLong(arg);
@@ -461,11 +163,11 @@ static PyObject *session_status(struct session *self, PyObject *arg)
 	struct pawl_err err;
 	int rv;
 
-	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+	if (PyErr_Occurred() || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	rv = pawl_ckpt_status(ckpt, id, &status, &err);
-	leave(self);
+	core_session_leave(self);
 	if (rv != 0) {
 		return core_raise(&err);
 	}
@@ -487,13 +189,13 @@ static PyObject *session_wait(struct session *self, PyObject *args)
 	int rv;
 
 	if (!PyArg_ParseTuple(args, "KiO", &id, &level, &seconds) ||
-		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = enter(self))) {
+		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_wait(ckpt, id, (enum pawl_ckpt_level)level, timeout_ms, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	if (rv == 0 || rv == PAWL_ETIMEDOUT || rv == PAWL_ECANCELED) {
 		return PyBool_FromLong(rv == 0);
 	}
@@ -507,13 +209,13 @@ static PyObject *session_flush(struct session *self, PyObject *seconds)
 	struct pawl_err err;
 	int rv;
 
-	if (timeout_ms == -2 || !(ckpt = enter(self))) {
+	if (timeout_ms == -2 || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_flush(ckpt, timeout_ms, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
@@ -525,13 +227,13 @@ static PyObject *session_pin(struct session *self, PyObject *args)
 	struct pawl_err err;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "sp", &tag, &pinned) || !(ckpt = enter(self))) {
+	if (!PyArg_ParseTuple(args, "sp", &tag, &pinned) || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_pin(ckpt, tag, pinned, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	if (rv != 0) {
 		return core_raise(&err);
 	}
@@ -545,13 +247,13 @@ static PyObject *session_remove(struct session *self, PyObject *arg)
 	struct pawl_err err;
 	int rv;
 
-	if (!tag || !(ckpt = enter(self))) {
+	if (!tag || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_remove(ckpt, tag, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
@@ -559,7 +261,7 @@ static PyObject *session_pending(struct session *self, PyObject *unused)
 {
 	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX];
 	uint32_t n = 0;
-	struct pawl_ckpt *ckpt = enter(self);
+	struct pawl_ckpt *ckpt = core_session_enter(self);
 	struct pawl_err err;
 	PyObject *list;
 	int rv;
@@ -570,7 +272,7 @@ static PyObject *session_pending(struct session *self, PyObject *unused)
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_pending(ckpt, pending, &n, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	if (rv != 0) {
 		return core_raise(&err);
 	}
@@ -605,13 +307,13 @@ static PyObject *session_restore(struct session *self, PyObject *args)
 	if (step != Py_None) {
 		number = PyLong_AsUnsignedLongLong(step);
 	}
-	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+	if (PyErr_Occurred() || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_restore(ckpt, step != Py_None, number, timeout_ms, &restore, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	if (rv == PAWL_ENOENT) {
 		Py_RETURN_NONE;
 	}
@@ -629,13 +331,13 @@ static PyObject *session_find(struct session *self, PyObject *args)
 	int rv;
 
 	if (!PyArg_ParseTuple(args, "zO", &tag, &seconds) ||
-		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = enter(self))) {
+		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_find(ckpt, tag, timeout_ms, &restore, &err);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	if (rv == PAWL_ENOENT) {
 		Py_RETURN_NONE;
 	}
@@ -648,14 +350,14 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 	const char *names = PyUnicode_AsUTF8AndSize(arg, &len);
 	struct pawl_ckpt *ckpt;
 
-	if (!names || !(ckpt = enter(self))) {
+	if (!names || !(ckpt = core_session_enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	pawl_ckpt_report_imports(ckpt, names, (size_t)len,
 		NULL); /* failure is fine: this only makes restarts faster */
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	Py_RETURN_NONE;
 }
 
@@ -663,7 +365,7 @@ static char due_closure; /* closure of due is its address; closure of stopping i
 
 static PyObject *get_answer(struct session *self, void *due)
 {
-	struct pawl_ckpt *ckpt = enter(self);
+	struct pawl_ckpt *ckpt = core_session_enter(self);
 	bool yes;
 
 	if (!ckpt) {
@@ -672,13 +374,13 @@ static PyObject *get_answer(struct session *self, void *due)
 	Py_BEGIN_ALLOW_THREADS;
 	yes = due ? pawl_ckpt_due(ckpt) : pawl_ckpt_stopping(ckpt);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	return PyBool_FromLong(yes);
 }
 
 static PyObject *session_stop(struct session *self, PyObject *unused)
 {
-	struct pawl_ckpt *ckpt = enter(self);
+	struct pawl_ckpt *ckpt = core_session_enter(self);
 
 	if (!ckpt) {
 		return NULL;
@@ -686,7 +388,7 @@ static PyObject *session_stop(struct session *self, PyObject *unused)
 	Py_BEGIN_ALLOW_THREADS;
 	pawl_ckpt_stop(ckpt);
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	Py_RETURN_NONE;
 }
 
@@ -709,7 +411,7 @@ static PyObject *get_diverged(struct session *self, void *closure)
 static PyObject *session_next_notification(struct session *self, PyObject *waits)
 {
 	char text[PAWL_CKPT_NOTIFICATION_MAX];
-	struct pawl_ckpt *ckpt = self->ckpt ? enter(self) : NULL;
+	struct pawl_ckpt *ckpt = self->ckpt ? core_session_enter(self) : NULL;
 	bool wait = waits == Py_True;
 	bool any;
 
@@ -720,7 +422,7 @@ static PyObject *session_next_notification(struct session *self, PyObject *waits
 	any = wait ? pawl_ckpt_await_notification(ckpt, text, sizeof(text))
 		   : pawl_ckpt_next_notification(ckpt, text, sizeof(text));
 	Py_END_ALLOW_THREADS;
-	leave(self);
+	core_session_leave(self);
 	return any ? PyUnicode_DecodeFSDefault(text) : Py_NewRef(Py_None);
 }
 
@@ -741,19 +443,20 @@ static PyObject *get_best_proof(struct session *self, void *closure)
 }
 
 static PyMethodDef session_methods[] = {
-	{"save", (PyCFunction)session_save, METH_VARARGS, "save(step, parts, watch) -> id"},
-	{"save_tag", (PyCFunction)session_save_tag, METH_VARARGS,
+	{"save", (PyCFunction)core_session_save, METH_VARARGS, "save(step, parts, watch) -> id"},
+	{"save_tag", (PyCFunction)core_session_save_tag, METH_VARARGS,
 		"save_tag(tag, step, flags, parts, watch) -> id"},
-	{"begin", (PyCFunction)session_begin, METH_VARARGS, "begin(tag, step, flags) -> id"},
-	{"add", (PyCFunction)session_add, METH_O, "add(part)"},
-	{"commit", (PyCFunction)session_commit, METH_NOARGS, "commit()"},
-	{"drop", (PyCFunction)session_drop, METH_O, "drop(why)"},
-	{"abandon", (PyCFunction)session_abandon, METH_O,
+	{"begin", (PyCFunction)core_session_begin, METH_VARARGS, "begin(tag, step, flags) -> id"},
+	{"add", (PyCFunction)core_session_add, METH_O, "add(part)"},
+	{"commit", (PyCFunction)core_session_commit, METH_NOARGS, "commit()"},
+	{"drop", (PyCFunction)core_session_drop, METH_O, "drop(why)"},
+	{"abandon", (PyCFunction)core_session_abandon, METH_O,
 		"abandon(why): this process ends because of an error"},
-	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
-	{"ask", (PyCFunction)session_announce, METH_O,
+	{"fence", (PyCFunction)core_session_fence, METH_O, "fence(groups)"},
+	{"ask", (PyCFunction)core_session_announce, METH_O,
 		"ask(step) announces a save; ask(None) skips it"},
-	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
+	{"withdraw", (PyCFunction)core_session_withdraw, METH_VARARGS,
+		"withdraw(id, part, storage)"},
 	{"status", (PyCFunction)session_status, METH_O,
 		"status(id) -> (level, code, message, proof, part, storage, timings)"},
 	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},

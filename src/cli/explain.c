@@ -226,7 +226,7 @@ static void print_links(const struct explain_sum *sum, const struct explain_grou
 		return;
 	}
 	cli_print(stdout,
-		"\nrates between hosts, in the time when a host's turn to receive was; "
+		"\nrates between hosts, each while it was that host's turn to receive; "
 		"slowest first:\n");
 	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
 		const struct explain_link *link = &sum->links[i];

@@ -14,8 +14,9 @@
  *   - one save at a time is being staged; the next waits until all ranks have staged it, or it has
  *     failed;
  *   - a slot being persisted or read by a restoring worker is never given out;
- *   - the newest committed slot is not given out while the spare one can be: the save committed
- *     last stays in memory until a newer save is committed;
+ *   - where memory takes a third save, the newest committed slot is not given out before its save
+ *     is durable: the save committed last stays until a newer save is committed. If all other
+ *     slots are in use, the next save waits for the store;
  *   - without a spare slot, the newest committed slot is given out only if another one holds a
  *     committed save in memory too (it is being persisted): so from the first commit on there is
  *     always one whole checkpoint in memory, or, once saves are streamed or when the newest was

@@ -96,8 +96,16 @@ static bool is_before(const struct ledger_slot *a, const struct ledger_slot *b)
 	return empty == (b->state == SLOT_EMPTY) ? slot_is_older(a, b) : empty;
 }
 
-/* Prefers the spare slot, if it is not in use yet, to the newest committed one, which comes
- * last. */
+/* Whether the newest committed slot may be given out although its save is then in memory no more:
+ * memory takes no third save, or the store has this one. */
+static bool may_overwrite(const struct ledger *ledger, int newest)
+{
+	return newest >= 0 && is_idle(ledger, newest) && has_other(ledger, newest) &&
+		(ledger->slots[newest].durable || !has_spare(ledger));
+}
+
+/* Prefers a slot in use, then the spare one, then the newest committed one. With interval_ns 0 a
+ * save waits for the store, not for memory. */
 int ledger_pick_slot(const struct ledger *ledger)
 {
 	const struct ledger_slot *slots = ledger->slots;
@@ -113,13 +121,14 @@ int ledger_pick_slot(const struct ledger *ledger)
 			best = i;
 		}
 	}
-	if (best >= 0 || newest < 0 || !is_idle(ledger, newest)) {
+	if (best >= 0) {
 		return best;
 	}
-	if (spare && is_idle(ledger, LEDGER_SPARE)) {
+	if (spare && ledger->interval_ns > 0 && newest != LEDGER_SPARE &&
+		is_idle(ledger, LEDGER_SPARE)) {
 		return LEDGER_SPARE;
 	}
-	return has_other(ledger, newest) ? newest : -1;
+	return may_overwrite(ledger, newest) ? newest : -1;
 }
 
 bool ledger_is_next(const struct ledger *ledger, int i)

@@ -439,7 +439,7 @@ def test_python_without_pawl(made: Path, tmp_path: Path) -> None:
     fake.write_text("#!/bin/sh\nexit 7\n")
     fake.chmod(0o755)
     done = program.run("ckpt", "export", made, tmp_path / "o", "--to", "dcp", "--python", fake)
-    assert done.returncode == 1 and "ended by code 7" in done.stderr and "--python" in done.stderr
+    assert done.returncode == 1 and "ended with code 7" in done.stderr and "--python" in done.stderr
     done = program.run("ckpt", "export", made, tmp_path / "o", "--to", "dcp", "--python", "/none")
     assert done.returncode == 3
     assert os.listdir(tmp_path) == ["python"]

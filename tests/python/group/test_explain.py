@@ -46,7 +46,7 @@ def test_statistics_name_who_is_late(traced: tuple[Path, list[list[str]]]) -> No
 def test_explain_names_who_is_late(traced: tuple[Path, list[list[str]]]) -> None:
     said = explain(traced[0]).stdout
     assert "3 ranks on 1 host" in said
-    assert "steps of 3 operations" in said
+    assert "steps, of 3 operations that repeat" in said
     rows = re.findall(r"^ +(\d)  \S+ +([\d.]+) % .* ([\d.]+) s$", said, re.M)
     last, late_s = ({int(row[0]): float(row[of]) for row in rows} for of in (1, 2))
     assert last[1] > 100 / 5 and late_s[1] > STEPS * SLEEP_S / 2, said
@@ -109,7 +109,7 @@ def test_a_killed_rank_leaves_its_trace(tmp_path: Path) -> None:
         process.communicate(timeout=program.LIMIT_S)
     assert [process.returncode for process in started] == [-9, -9]
     said = explain(tmp_path / "traces").stdout
-    assert "2 ranks on 1 host" in said and "steps of 3 operations" in said
+    assert "2 ranks on 1 host" in said and "steps, of 3 operations that repeat" in said
 
 
 def test_what_is_no_trace_is_passed_over(tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_run_explains_at_the_end(tmp_path: Path) -> None:
         RANK, "-n", "2", "--explain", args=["5"], env=program.clean_env(TMPDIR=str(tmp_path))
     )
     assert done.returncode == 0, done.stderr
-    assert "2 ranks on 1 host" in done.stdout and "steps of 3 operations" in done.stdout
+    assert "2 ranks on 1 host" in done.stdout and "steps, of 3 operations that repeat" in done.stdout
     assert not list(tmp_path.glob("pawl-trace-*"))

@@ -141,7 +141,7 @@ def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: st
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (["--policy", "best"], 2, "--policy best: there are fifo, tiresias, optimus"),
+        (["--policy", "best"], 2, "--policy best: the policies are fifo, tiresias, optimus"),
         (["--nodes", "0"], 2, "from 1 to"),
         (["--interval", "0"], 2, "more than 0 seconds"),
         (["--interference", "1"], 2, "from 0 to below 1"),

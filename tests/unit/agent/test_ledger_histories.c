@@ -142,6 +142,17 @@ static void fails(uint32_t r, uint32_t tag)
 	on_failed(tag, r, ledger_fail_tag(&ledger, r, name, PAWL_ENOMEM, "x"));
 }
 
+/* Returns whether the last request of some rank found no memory for a third save. */
+static bool is_tight(void)
+{
+	uint64_t tight = 0;
+
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		tight |= ledger.no_spare_bits[i];
+	}
+	return tight != 0;
+}
+
 static void on_grant(uint32_t r)
 {
 	struct rank *rank = &w.ranks[r];
@@ -159,6 +170,8 @@ static void on_grant(uint32_t r)
 		assert_true(!verdict.streamed || slot->state != SLOT_COMMITTED || slot->durable ||
 			strcmp(slot->tag, rank->ask.tag) != 0);
 	}
+	/* Where memory takes a third save, the newest stays until a newer one is committed. */
+	assert_true(!verdict.overwrites_newest || is_tight());
 	attempt->tag = rank->at;
 	attempt->late = verdict.fresh ? ledger.slots[verdict.slot].adds && !w.in_round[rank->at][r]
 				      : attempt->late;

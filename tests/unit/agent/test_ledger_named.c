@@ -442,6 +442,34 @@ static void what_has_no_step_is_as_new_as_the_newest(void **state)
 	assert_int_equal(newest()->step, 70);
 }
 
+/* Both saves of a tag go to the store, first the one, then the other, while a newer tag is
+ * committed. The next save waits for the store, since its ranks could die before it is whole. */
+static void the_newest_stays_while_a_tag_is_written_twice(void **state)
+{
+	struct ledger_ask next = {
+		.step = LEDGER_STEP_NONE, .tag = "c", .fits = true, .fits_spare = true};
+	struct ledger_ask what = next;
+	int first, again, committed;
+
+	start(1, 1);
+	snprintf(what.tag, sizeof(what.tag), "a");
+	assert_int_equal(ask(&what), LEDGER_GRANT);
+	first = ledger_staged(&ledger, 0, verdict.seq);
+	assert_int_equal(persist(MINUTE_NS), first);
+	assert_int_equal(ask(&what), LEDGER_GRANT);
+	again = ledger_staged(&ledger, 0, verdict.seq);
+	assert_true(ledger.slots[again].adds && ledger.slots[first].urgent);
+	snprintf(what.tag, sizeof(what.tag), "b");
+	assert_int_equal(ask(&what), LEDGER_GRANT);
+	committed = ledger_staged(&ledger, 0, verdict.seq);
+	assert_int_equal(ask(&next), LEDGER_WAIT);
+	assert_int_equal(ledger_newest(&ledger), committed);
+	ledger_persisted(&ledger, first, true, MINUTE_NS);
+	assert_int_equal(ask(&next), LEDGER_GRANT);
+	assert_int_equal(verdict.slot, first);
+	assert_false(verdict.overwrites_newest);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -456,6 +484,7 @@ int main(void)
 		cmocka_unit_test(who_is_late_adds),
 		cmocka_unit_test(rounds_are_not_mixed),
 		cmocka_unit_test(who_lost_its_part_adds_it_again),
+		cmocka_unit_test(the_newest_stays_while_a_tag_is_written_twice),
 		cmocka_unit_test(what_is_added_to_becomes_durable_first),
 		cmocka_unit_test(what_is_added_to_is_not_given_out),
 		cmocka_unit_test(who_writes_by_itself_waits_for_the_place),

@@ -198,7 +198,7 @@ int store_stat(struct store *store, const char *path, enum store_kind *kind, uin
 	struct pawl_err *err);
 int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
 	struct pawl_err *err);
-/* Opens a directory and closes it again: from then on, NFS shows what another host has put there. */
+/* Opens a directory and closes it again: from then on, NFS shows what another host put there. */
 int store_refresh_dir(struct store *store, const char *path, struct pawl_err *err);
 /* Renames atomically. REPLACE onto an existing non-empty directory fails with PAWL_EEXIST; EXCHANGE
  * needs both names (PAWL_ENOTSUP where the system lacks it). Across directories, both directories

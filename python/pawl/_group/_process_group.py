@@ -164,4 +164,4 @@ class ProcessGroup(Operations, Membership, dist.ProcessGroup):
         other = torch.device(device).type in self._others
         return super()._get_backend(device) if other else self
 
-    get_backend = _get_backend  # its name in torch from 2.14 on
+    get_backend = _get_backend  # torch calls this name from 2.14 on

@@ -235,10 +235,9 @@ static int read_number(struct sched_database *db, const char *text, int *number,
 static int migrate(struct sched_database *db, int version, struct pawl_err *err)
 {
 	char text[128];
-	int rv;
+	int rv = run_text(db, "BEGIN IMMEDIATE", err);
 
 	ASSERT(version >= 0 && version < DATABASE_VERSION);
-	rv = run_text(db, "BEGIN IMMEDIATE", err);
 	for (int v = version; v < DATABASE_VERSION && rv == 0; v++) {
 		rv = run_text(db, migrations[v], err);
 	}
@@ -268,7 +267,7 @@ static int check_version(struct sched_database *db, bool make, struct pawl_err *
 	}
 	if (version < 0) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
-			"%s: version %d of it does not exist; " DATABASE_REMEDY, db->path, version);
+			"%s: there is no version %d; " DATABASE_REMEDY, db->path, version);
 	}
 	if (version > DATABASE_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,

@@ -343,14 +343,14 @@ static bool is_same(const struct sim_job *job, const struct sched_grant *grant)
 static int check_time(const struct sim *sim, struct pawl_err *err)
 {
 	uint32_t left = sim->active_n + sim->workload->n - sim->next;
-	uint32_t first = sim->active_n > 0 ? sim->active[0] : sim->next;
 
 	if (left == 0 || (sim->now_s - sim->ran_s <= SIM_IDLE_S && sim->now_s <= SIM_LAST_S)) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ELIMIT,
 		"policy %s: job %s and %u more are not done after %.0f days",
-		sim->policy->policy->name, sim->workload->jobs[first].name, left - 1,
+		sim->policy->policy->name,
+		sim->workload->jobs[sim->active_n > 0 ? sim->active[0] : sim->next].name, left - 1,
 		sim->now_s / 86400);
 }
 

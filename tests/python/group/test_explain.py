@@ -126,5 +126,7 @@ def test_run_explains_at_the_end(tmp_path: Path) -> None:
         RANK, "-n", "2", "--explain", args=["5"], env=program.clean_env(TMPDIR=str(tmp_path))
     )
     assert done.returncode == 0, done.stderr
-    assert "2 ranks on 1 host" in done.stdout and "steps, of 3 operations that repeat" in done.stdout
+    assert (
+        "2 ranks on 1 host" in done.stdout and "steps, of 3 operations that repeat" in done.stdout
+    )
     assert not list(tmp_path.glob("pawl-trace-*"))

@@ -451,8 +451,9 @@ static int make_base(void **state)
 	struct store *store;
 	char path[PATH_BYTES];
 
-	snprintf(top, sizeof(top), "/tmp/pawl_odd_%d", (int)getpid());
-	assert_int_equal(mkdir(top, 0755), 0);
+	snprintf(top, sizeof(top), "/tmp/pawl_odd_XXXXXX");
+	assert_non_null(mkdtemp(top));
+	assert_int_equal(chmod(top, 0755), 0);
 	rights = geteuid() != 0 ||
 		(chown(top, NOBODY, NOBODY) == 0 && setegid(NOBODY) == 0 && seteuid(NOBODY) == 0);
 	assert_int_equal(mkfifo(in_top("fifo"), 0666), 0);

@@ -446,8 +446,10 @@ static void what_has_no_step_is_as_new_as_the_newest(void **state)
  * committed. The next save waits for the store, since its ranks could die before it is whole. */
 static void the_newest_stays_while_a_tag_is_written_twice(void **state)
 {
-	struct ledger_ask next = {
-		.step = LEDGER_STEP_NONE, .tag = "c", .fits = true, .fits_spare = true};
+	struct ledger_ask next = {.step = LEDGER_STEP_NONE,
+		.tag = "c",
+		.fits = true,
+		.fits_spare = true};
 	struct ledger_ask what = next;
 	int first, again, committed;
 

@@ -1,5 +1,5 @@
-/* A root is opened while memory runs out: it is refused, or its storage is opened. No root waits for
- * storage that nobody opens. */
+/* A root is opened while memory runs out: it is refused, or its storage is opened. No root waits
+ * for storage that nobody opens. */
 #define ALLOC_FAILS
 #include "count_alloc.h"
 

@@ -25,7 +25,8 @@ static char root[64]; /* root of a posix store */
 
 static int open_posix(void **state)
 {
-	snprintf(root, sizeof(root), "/tmp/pawl store\n\xc3\xa9 %d", (int)getpid());
+	snprintf(root, sizeof(root), "/tmp/pawl store\n\xc3\xa9 XXXXXX");
+	assert_non_null(mkdtemp(root));
 	return store_posix_open(root, true, &store, &err);
 }
 
@@ -47,7 +48,8 @@ static int open_posix_split(void **state)
 	char hidden[128];
 
 	unsetenv("PAWL_NO_URING");
-	snprintf(root, sizeof(root), "/tmp/pawl split %d", (int)getpid());
+	snprintf(root, sizeof(root), "/tmp/pawl split XXXXXX");
+	assert_non_null(mkdtemp(root));
 	snprintf(hidden, sizeof(hidden), "%s.hidden", root);
 	return store_posix_open_split(root, hidden, true, &store, &err);
 }

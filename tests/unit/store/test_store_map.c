@@ -72,7 +72,8 @@ static int setup(void **state)
 {
 	int fd;
 
-	snprintf(root, sizeof(root), "/var/tmp/pawl_map_%d", (int)getpid());
+	snprintf(root, sizeof(root), "/var/tmp/pawl_map_XXXXXX");
+	assert_non_null(mkdtemp(root));
 	snprintf(path, sizeof(path), "%s/f", root);
 	for (unsigned i = 0; i < FILE_BYTES; i++) {
 		bytes[i] = (char)(i % 251);

@@ -26,7 +26,8 @@
 #define FILE_BYTES (16 * STORE_ALIGN)
 #define FAULTS_MAX 200u /* points passed in one run of a test */
 
-static char root[64];
+static char top[64]; /* directory of the root, on a disk */
+static char root[96];
 static struct store *store;
 static struct pawl_err err;
 static char *buf;       /* FILE_BYTES, aligned */
@@ -35,7 +36,9 @@ static bool is_private; /* this process has a mount namespace of its own */
 /* Opens a store on a disk where there is one: /tmp is often tmpfs. */
 static int open_store(void **state)
 {
-	snprintf(root, sizeof(root), "/var/tmp/pawl_posix_%d/deep/root", (int)getpid());
+	snprintf(top, sizeof(top), "/var/tmp/pawl_posix_XXXXXX");
+	assert_non_null(mkdtemp(top));
+	snprintf(root, sizeof(root), "%s/deep/root", top);
 	buf = aligned_alloc(STORE_ALIGN, FILE_BYTES);
 	memset(buf, 'x', FILE_BYTES);
 	return buf == NULL || store_posix_open(root, true, &store, &err) != 0;
@@ -44,15 +47,13 @@ static int open_store(void **state)
 static int close_store(void **state)
 {
 	struct store *above;
-	char name[64];
 	int rv;
 
 	store_close(store);
 	free(buf);
-	snprintf(name, sizeof(name), "pawl_posix_%d", (int)getpid());
 	rv = store_posix_open("/var/tmp", false, &above, &err);
 	if (rv == 0) {
-		rv = store_remove(above, name, &err);
+		rv = store_remove(above, strrchr(top, '/') + 1, &err);
 		store_close(above);
 	}
 	return rv;
@@ -388,7 +389,7 @@ static void renamed_root_goes_on(void **state)
 {
 	char moved[128];
 
-	snprintf(moved, sizeof(moved), "/var/tmp/pawl_posix_%d/moved", (int)getpid());
+	snprintf(moved, sizeof(moved), "%s/moved", top);
 	make_file("f", 'r');
 	assert_int_equal(rename(root, moved), 0);
 	assert_file("f", 'r');

@@ -44,7 +44,7 @@ enum tag_state {
 struct tag_info {
 	char tag[CKPT_TAG_MAX];
 	uint64_t step;        /* training step, by which tags are ordered */
-	enum tag_state state; /* what was found under the tag's name */
+	enum tag_state state; /* whether the tag was complete when it was opened */
 	bool pinned;          /* never deleted by retention */
 	uint64_t size_bytes;  /* size of all files in the manifest; 0 if broken */
 	int64_t created_ns;   /* from the manifest; 0 if not read */

@@ -38,8 +38,8 @@ struct pair_tensor {
 
 /* A file in one checkpoint or both. */
 struct pair_part {
-	const struct manifest_part
-		*sides[2];             /* entries of both manifests; NULL: not on that side */
+	/* Entries of both manifests; NULL: not on that side. */
+	const struct manifest_part *sides[2];
 	struct pawl_tensor *tables[2]; /* owned: all tensors of each side */
 	size_t tables_n[2];            /* number of entries in each table */
 	struct pair_tensor *tensors;   /* owned: by name, the tensors of both sides together */

@@ -18,7 +18,8 @@
 #define HEADER_BYTES 12u
 
 _Static_assert(SLURM_PILOT_LEFT <= UINT8_MAX && SLURM_ENDED <= UINT8_MAX, "stored as bytes");
-_Static_assert(SLURM_END_NODE_LOST <= UINT8_MAX && CORE_END_UNKNOWN <= UINT8_MAX, "likewise");
+_Static_assert(SLURM_END_NODE_LOST <= UINT8_MAX && CORE_END_UNKNOWN <= UINT8_MAX,
+	"stored as bytes");
 
 static void begin(struct wire_out *out, uint32_t magic)
 {

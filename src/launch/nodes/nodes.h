@@ -136,7 +136,7 @@ struct nodes_server {
 struct nodes {
 	struct nodes_options options; /* as given */
 	struct run_policy policy;  /* decides, except on a member, which follows the coordinator */
-	enum nodes_role role;      /* what this node does in the job now */
+	enum nodes_role role;      /* role of this node in the job */
 	struct node_ledger ledger; /* how far the job is */
 	uint32_t previous_node;    /* our node rank in the last generation, or NODE_NONE */
 	uint32_t alive;            /* our workers that have not ended */

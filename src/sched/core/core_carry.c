@@ -216,7 +216,7 @@ void core_carry_out(struct sched_core *core)
 	struct core_job *stuck = NULL;
 	bool moving = false;
 
-	ASSERT(!core->recovering); /* what runs is known */
+	ASSERT(!core->recovering); /* the engine has listed the jobs that it runs */
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 

@@ -9,7 +9,7 @@
 #define JOB_VERSION 2u /* version of jobs' records; 1 had no spot_least */
 
 _Static_assert(CORE_CANCELLED <= UINT8_MAX && CORE_NODE_LOST <= UINT8_MAX, "stored as a byte");
-_Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_WHY_ROUND <= UINT8_MAX, "likewise");
+_Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_WHY_ROUND <= UINT8_MAX, "stored as a byte");
 _Static_assert(sizeof(double) == sizeof(uint64_t), "a double is stored as its bits");
 
 static void put_time(struct wire_out *out, int64_t t)

@@ -150,7 +150,7 @@ def test_of_links_in_a_destination_none_is_followed(hostile: Hostile, dest: Path
     (dest / "out" / "log").symlink_to(hostile.secret)
     (dest / "out" / "d").symlink_to(hostile.closed)
     refused = hostile.ours.run("cp", f"{job}:out", str(dest))
-    assert refused.returncode == 1 and "is no directory" in refused.stderr
+    assert refused.returncode == 1 and "a directory is needed there" in refused.stderr
     assert hostile.secret.read_text() == SECRET + "\n"
     (dest / "out" / "d").unlink()
     assert hostile.ours.run("cp", f"{job}:out", str(dest)).returncode == 0

@@ -127,8 +127,33 @@ static void check_nodes(const struct engine_sim *sim)
 		}
 	}
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
-		ASSERT(used[n] <= sim->nodes[n].slots);
+		ASSERT(used[n] <= sim->nodes[n].slots || sim->nodes[n].shrunk);
 	}
+}
+
+/* Returns the replicas that a run has on a node. */
+static uint32_t replicas_on(const struct esim_run *run, uint32_t node)
+{
+	uint32_t replicas = 0;
+
+	for (uint32_t i = 0; i < run->spots_n; i++) {
+		replicas += run->spots[i].node == node ? run->spots[i].replicas : 0;
+	}
+	return replicas;
+}
+
+/* Returns the replicas on a node of all runs but one. */
+static uint32_t replicas_of_others(const struct engine_sim *sim, uint32_t node,
+	const struct esim_run *but)
+{
+	uint32_t replicas = 0;
+
+	for (uint32_t r = 0; r < ESIM_RUNS; r++) {
+		if (is_alive(&sim->runs[r]) && &sim->runs[r] != but) {
+			replicas += replicas_on(&sim->runs[r], node);
+		}
+	}
+	return replicas;
 }
 
 static void end(struct engine_sim *sim, struct esim_run *run, enum core_end_cause cause)
@@ -157,10 +182,19 @@ static void plan_end(struct engine_sim *sim, struct esim_run *run)
 	item->stamp = run->stamp = item->order;
 }
 
-static bool stands(const struct engine_sim *sim, const struct esim_run *place)
+/* Whether a run can get a place: all its nodes are up, and those that have lost slots still have
+ * enough for it. A run can always give replicas up. */
+static bool stands(const struct engine_sim *sim, const struct esim_run *run,
+	const struct esim_run *place)
 {
 	for (uint32_t i = 0; i < place->spots_n; i++) {
-		if (!sim->nodes[place->spots[i].node].up) {
+		const struct esim_node *node = &sim->nodes[place->spots[i].node];
+		uint32_t owned = is_alive(run) ? replicas_on(run, place->spots[i].node) : 0;
+		uint32_t all = place->spots[i].replicas +
+			replicas_of_others(sim, place->spots[i].node, run);
+
+		if (!node->up ||
+			(node->shrunk && place->spots[i].replicas > owned && all > node->slots)) {
 			return false;
 		}
 	}
@@ -189,7 +223,7 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 		}
 		return;
 	}
-	if (!stands(sim, &item->place) || happens(sim, sim->faults.refused)) {
+	if (!stands(sim, run, &item->place) || happens(sim, sim->faults.refused)) {
 		run->refused = item->generation;
 		send_run_event(sim, CORE_REFUSED, run, item->generation);
 		return;
@@ -236,7 +270,7 @@ static void rescale(struct engine_sim *sim, const struct esim_item *item)
 	}
 	if (run->state != ESIM_RUNNING || item->generation == run->refused ||
 		(item->generation > run->generation &&
-			(!stands(sim, &item->place) || happens(sim, sim->faults.refused)))) {
+			(!stands(sim, run, &item->place) || happens(sim, sim->faults.refused)))) {
 		run->refused = item->generation;
 		send_run_event(sim, CORE_REFUSED, run, item->generation);
 		return;
@@ -345,6 +379,17 @@ void esim_node_goes(struct engine_sim *sim, uint32_t n, int64_t in_ns)
 	item = later(sim, ESIM_DIES, in_ns);
 	item->node = n;
 	snprintf(item->name, sizeof(item->name), "%s", sim->nodes[n].name);
+}
+
+void esim_node_resize(struct engine_sim *sim, uint32_t n, uint32_t slots)
+{
+	struct esim_node *node = &sim->nodes[n];
+
+	if (node->known && node->up) {
+		node->shrunk = node->shrunk || slots < node->slots;
+		node->slots = slots;
+		send_node_event(sim, node, CORE_NODE_REPORTED, 0);
+	}
 }
 
 void esim_node_returns(struct engine_sim *sim, uint32_t n)

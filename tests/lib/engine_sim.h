@@ -4,7 +4,7 @@
  * reproduces a run.
  *
  * It does what engine.h requires of engines, and checks that the scheduler runs no job twice and
- * gives no node more replicas than slots.
+ * gives no node more replicas than slots. A node that has lost slots refuses what does not fit.
  */
 #ifndef TEST_ENGINE_SIM_H
 #define TEST_ENGINE_SIM_H
@@ -64,6 +64,7 @@ struct esim_node {
 	char pool[CORE_NAME_MAX];
 	uint32_t slots;
 	bool spot;
+	bool shrunk; /* has had more slots; may still have more replicas than slots */
 };
 
 enum esim_item_kind { ESIM_FREE, ESIM_EVENT, ESIM_COMMAND, ESIM_STEP, ESIM_END, ESIM_DIES };
@@ -113,6 +114,8 @@ const char *esim_node_comes(struct engine_sim *sim, uint32_t slots, const char *
 void esim_node_dies(struct engine_sim *sim, uint32_t node);
 void esim_node_goes(struct engine_sim *sim, uint32_t node, int64_t in_ns);
 void esim_node_returns(struct engine_sim *sim, uint32_t node);
+/* Gives a node another number of slots, and reports it. What runs there goes on. */
+void esim_node_resize(struct engine_sim *sim, uint32_t node, uint32_t slots);
 /* Returns the next event for the core, at most at until_ns; NULL: there is none until then. Valid
  * until the next call. */
 const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns);

@@ -27,6 +27,14 @@
  * repeats what the engine may not have received. An engine carries out each generation once, and
  * never starts one that is not newer than the last stop. So no job runs twice.
  *
+ * A node that is reported with fewer slots than before keeps the jobs that still fit. Slots are
+ * taken off until the rest suffices, and no more than that, in this order: slots that jobs are
+ * about to leave; replicas that elastic jobs have above their least; then other replicas, whose job
+ * is stopped with its time to save. Of several jobs, the one that may be stopped for others comes
+ * before a pinned one, then the lower priority, then the one that entered its state last (it was
+ * started or rescaled last), then the higher id. What a stopped job has left on the node counts
+ * until it has ended, so the node gets nothing new before that.
+ *
  * Times are of a clock that continues across restarts of the scheduler and does not jump as the
  * wall clock does. A time before the last one counts as the last one.
  */
@@ -180,12 +188,14 @@ enum core_state {
 	X(CORE_WHY_SLOTS, "no slots are free")                                                     \
 	X(CORE_WHY_NODES, "no nodes can hold it")                                                  \
 	X(CORE_WHY_BUSY, "it waits until other jobs release their slots")                          \
-	X(CORE_WHY_ROUND, "it waits for the next decision")
+	X(CORE_WHY_ROUND, "it waits for the next decision")                                        \
+	X(CORE_WHY_FEWER_SLOTS, "a node has fewer slots than before")
 
 enum core_reason {
 #define X(name, text) name,
 	CORE_REASONS(X)
 #undef X
+		CORE_REASONS_N,
 };
 
 /* Replicas on a node. */
@@ -276,7 +286,7 @@ enum core_event_kind {
 	CORE_ENDED,         /* job, generation, end_cause, exit_code: no replica runs any more */
 	CORE_REFUSED,       /* job, generation: not started; or not rescaled, and runs as before */
 	CORE_LISTED,        /* runs: all jobs that the engine has; the first follows core_restore */
-	CORE_NODE_REPORTED, /* offer; also of a node that is known */
+	CORE_NODE_REPORTED, /* offer; also of a node that is known, which may have changed */
 	CORE_NODE_NOTICE,   /* node, deadline_ns: the node will go away */
 	CORE_NODE_DRAIN,    /* node */
 	CORE_NODE_RESUME,   /* node: no longer drained, or stays after all */

@@ -152,6 +152,13 @@ int core_job_command(struct sched_core *core, struct core_job *job, enum core_ev
 	struct pawl_err *err);
 /* Takes a lost node away from the job. */
 void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t node);
+/* Whether the job can change its replicas now without a new start. */
+bool core_job_can_rescale(const struct core_job *job);
+/* Takes so many of the job's slots on a node away; its processes there still live. A job that can
+ * go on with fewer replicas is rescaled; another one is stopped, unless it was to leave these
+ * slots. */
+void core_job_slots_lost(struct sched_core *core, struct core_job *job, uint32_t node,
+	uint32_t count);
 double core_attained_s(const struct sched_core *core, const struct core_job *job);
 int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job);
 

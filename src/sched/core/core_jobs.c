@@ -388,6 +388,27 @@ int core_job_command(struct sched_core *core, struct core_job *job, enum core_ev
 	return 0;
 }
 
+bool core_job_can_rescale(const struct core_job *job)
+{
+	return job->state == CORE_RUNNING && job->request.in_place && !job->needs_restart;
+}
+
+/* Rescales the job to what it has left; the engine no longer counts on the rest. */
+static void go_on_with_rest(struct sched_core *core, struct core_job *job, enum core_reason reason)
+{
+	struct core_update *u;
+
+	ASSERT(core_job_can_rescale(job) && job->current.replicas >= job->request.least);
+	job->generation++;
+	core_job_enter(core, job, CORE_RESCALING, reason);
+	placement_copy(&job->want, &job->current);
+	u = core_add_update(core, CORE_DO_RESCALE);
+	u->job = job->id;
+	u->generation = job->generation;
+	u->place = &job->current;
+	job->restarts++;
+}
+
 void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t node)
 {
 	bool wanted = placement_remove(&job->want, node, UINT32_MAX) > 0;
@@ -406,17 +427,8 @@ void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t 
 	core_job_count(core, job);
 	needed = placement_remove(&job->current, node, UINT32_MAX) > 0;
 	placement_remove(&job->old, node, UINT32_MAX);
-	if (job->state == CORE_RUNNING && job->request.in_place && !job->needs_restart &&
-		job->current.replicas >= job->request.least) {
-		job->generation++;
-		core_job_enter(core, job, CORE_RESCALING, CORE_WHY_NODE);
-		placement_copy(&job->want, &job->current);
-		*core_add_update(core, CORE_DO_RESCALE) =
-			(struct core_update){.kind = CORE_DO_RESCALE,
-				.job = job->id,
-				.generation = job->generation,
-				.place = &job->current};
-		job->restarts++;
+	if (core_job_can_rescale(job) && job->current.replicas >= job->request.least) {
+		go_on_with_rest(core, job, CORE_WHY_NODE);
 	} else if (job->state == CORE_RESCALING && !needed &&
 		job->current.replicas >= job->request.least) {
 		/* The job was to leave that node: the engine answers once it has left. */
@@ -431,4 +443,34 @@ void core_job_node_lost(struct sched_core *core, struct core_job *job, uint32_t 
 			saves ? job->request.grace_ns : 0);
 	}
 	ASSERT(core_job_slots_on(job, node) == 0 && placement_replicas_on(&job->want, node) == 0);
+}
+
+/* Keeps at most so many of the placement's replicas on a node. */
+static void keep_on(struct core_placement *place, uint32_t node, uint32_t keep)
+{
+	uint32_t on = placement_replicas_on(place, node);
+
+	placement_remove(place, node, on > keep ? on - keep : 0);
+}
+
+void core_job_slots_lost(struct sched_core *core, struct core_job *job, uint32_t node,
+	uint32_t count)
+{
+	uint32_t owned = core_job_slots_on(job, node);
+	uint32_t replicas = job->current.replicas;
+
+	ASSERT(count > 0 && count <= owned);
+	core_job_count(core, job);
+	keep_on(&job->current, node, owned - count);
+	keep_on(&job->old, node, owned - count);
+	ASSERT(core_job_slots_on(job, node) == owned - count);
+	if (job->state == CORE_STOPPING || job->current.replicas == replicas) {
+		return; /* the job was to leave these slots */
+	}
+	if (core_job_can_rescale(job) && job->current.replicas >= job->request.least) {
+		go_on_with_rest(core, job, CORE_WHY_FEWER_SLOTS);
+	} else {
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_FEWER_SLOTS,
+			job->request.grace_ns);
+	}
 }

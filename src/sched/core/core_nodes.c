@@ -96,6 +96,78 @@ static bool is_same(const struct core_offer *a, const struct core_offer *b)
 		a->price == b->price && a->spot == b->spot;
 }
 
+/* What a job has on a node that has too few slots, from what costs least on. */
+enum loss {
+	LOSS_LEAVES, /* slots that the job is about to leave */
+	LOSS_SPARE,  /* replicas above the job's least, which it can give up while it runs */
+	LOSS_ALL,
+};
+
+/* Returns how many slots on the node the job can lose at that cost. */
+static uint32_t count_loss(const struct core_job *job, uint32_t node, enum loss loss)
+{
+	uint32_t owned = core_job_slots_on(job, node);
+	uint32_t current = placement_replicas_on(&job->current, node);
+	uint32_t spare = core_job_can_rescale(job) && job->current.replicas > job->request.least
+		? job->current.replicas - job->request.least
+		: 0;
+
+	switch (loss) {
+	case LOSS_LEAVES:
+		return job->state == CORE_STOPPING ? owned : owned - current;
+	case LOSS_SPARE:
+		return spare < current ? spare : current;
+	default:
+		return owned;
+	}
+}
+
+/* Whether the job, rather than the other, loses slots: the order in core.h. */
+static bool loses_before(const struct core_job *job, const struct core_job *other)
+{
+	if (job->request.pinned != other->request.pinned) {
+		return other->request.pinned;
+	}
+	if (job->request.priority != other->request.priority) {
+		return job->request.priority < other->request.priority;
+	}
+	return job->since_ns != other->since_ns ? job->since_ns > other->since_ns
+						: job->id > other->id;
+}
+
+static struct core_job *find_loser(const struct sched_core *core, uint32_t node, enum loss loss)
+{
+	struct core_job *first = NULL;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		if (count_loss(job, node, loss) > 0 && (!first || loses_before(job, first))) {
+			first = job;
+		}
+	}
+	return first;
+}
+
+/* Takes slots off a node until so many suffice. */
+static void take_slots_off(struct sched_core *core, const struct core_node *node, uint32_t slots)
+{
+	uint32_t used = node->used;
+
+	for (enum loss loss = LOSS_LEAVES; loss <= LOSS_ALL; loss++) {
+		struct core_job *job;
+
+		while (used > slots && (job = find_loser(core, node->id, loss)) != NULL) {
+			uint32_t n = count_loss(job, node->id, loss);
+
+			n = n < used - slots ? n : used - slots;
+			core_job_slots_lost(core, job, node->id, n);
+			used -= n;
+		}
+	}
+	ASSERT(used <= slots);
+}
+
 static int node_reported(struct sched_core *core, const struct core_offer *offer,
 	struct pawl_err *err)
 {
@@ -120,9 +192,12 @@ static int node_reported(struct sched_core *core, const struct core_offer *offer
 	}
 	node = &core->nodes[n];
 	if (node->state != CORE_NODE_LOST &&
-		(node->offer.slots > offer->slots || node->offer.type != offer->type)) {
-		take_from_jobs(core, node->id); /* the node is not what its jobs were put on */
+		(node->offer.type != offer->type ||
+			(node->returned && node->offer.slots != offer->slots))) {
+		take_from_jobs(core, node->id); /* another node has the name */
 		node->state = CORE_NODE_LOST;
+	} else if (node->used > offer->slots) {
+		take_slots_off(core, node, offer->slots);
 	}
 	if (node->state == CORE_NODE_LOST || !is_same(&node->offer, offer)) {
 		if (node->state == CORE_NODE_LOST) {

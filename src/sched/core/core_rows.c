@@ -9,7 +9,7 @@
 #define JOB_VERSION 2u /* version of jobs' records; 1 had no spot_least */
 
 _Static_assert(CORE_CANCELLED <= UINT8_MAX && CORE_NODE_LOST <= UINT8_MAX, "stored as a byte");
-_Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_WHY_ROUND <= UINT8_MAX, "stored as a byte");
+_Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_REASONS_N <= UINT8_MAX, "stored as a byte");
 _Static_assert(sizeof(double) == sizeof(uint64_t), "a double is stored as its bits");
 
 static void put_time(struct wire_out *out, int64_t t)
@@ -360,7 +360,7 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 		}
 	}
 	return wire_in_done(&in) && job->state < CORE_DONE && job->after <= CORE_THEN_CANCELLED &&
-			job->reason <= CORE_WHY_ROUND && job->id > 0 &&
+			job->reason < CORE_REASONS_N && job->id > 0 &&
 			job->start_generation <= job->generation
 		? 0
 		: PAWL_ECORRUPT;

@@ -14,7 +14,9 @@
  *     answers in the same way a start or rescale of those generations that comes while the job is
  *     still ending. The core never takes a job for ended on its own, even if all its nodes are
  *     lost.
- *   - A node that was lost may come back only without what ran on it.
+ *   - A node that was lost may come back only without what ran on it. A node that is reported with
+ *     fewer slots goes on with what runs on it, until the core rescales or stops what no longer
+ *     fits (core.h).
  *   - list: first the engine reports all nodes again (CORE_NODE_REPORTED, or CORE_NODE_GONE of
  *     nodes reported before), then the ends of jobs that were not known to be over, then
  *     CORE_LISTED with all that is starting or running. It keeps ends across restarts of the

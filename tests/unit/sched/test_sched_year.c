@@ -16,6 +16,7 @@
 #define DRAIN_H       200
 #define GOES_S        120 /* seconds from a notice to the node's end, at most */
 #define JOBS_MANY     24u /* jobs that are not over, at most: then users wait */
+#define SLOTS         4u  /* slots of a node to which nothing has happened */
 
 static uint64_t first_seed;
 
@@ -113,7 +114,7 @@ static void disturb_node(void)
 	uint32_t n = below(ESIM_NODES);
 	struct core_event event = {.node = w.sim.nodes[n].name};
 
-	switch (below(6)) {
+	switch (below(8)) {
 	case 0:
 		esim_node_dies(&w.sim, n);
 		break;
@@ -127,6 +128,10 @@ static void disturb_node(void)
 	case 3:
 		event.kind = CORE_NODE_RESUME;
 		user(event);
+		break;
+	case 4:
+	case 5:
+		esim_node_resize(&w.sim, n, 1 + below(SLOTS));
 		break;
 	default:
 		esim_node_returns(&w.sim, n);
@@ -159,6 +164,7 @@ static void heal(void)
 	run_until(w.sim.now_ns + GOES_S * S_NS); /* nodes with a notice have gone */
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		esim_node_returns(&w.sim, n);
+		esim_node_resize(&w.sim, n, SLOTS);
 	}
 	run_until(w.sim.now_ns + 60 * S_NS);
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
@@ -235,7 +241,7 @@ static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 	}
 	w.compare = 50;
 	for (uint32_t n = 0; n < 4; n++) {
-		add_node(4, options.pools_n == 0 && n % 2 == 1);
+		add_node(SLOTS, options.pools_n == 0 && n % 2 == 1);
 	}
 	while (w.sim.now_ns < for_ns) {
 		run_until(w.sim.now_ns + (int64_t)below(240) * S_NS);

@@ -149,6 +149,7 @@ PURE = {
     "src/sched/core/core.c",
     "src/sched/core/core_admit.c",
     "src/sched/core/core_carry.c",
+    "src/sched/core/core_change.c",
     "src/sched/core/core_explain.c",
     "src/sched/core/core_fill.c",
     "src/sched/core/core_found.c",

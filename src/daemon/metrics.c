@@ -21,6 +21,7 @@ static const char *const event_names[METRICS_EVENTS] = {
 	[CORE_CANCEL] = "cancel",
 	[CORE_PAUSE] = "pause",
 	[CORE_RESUME] = "resume",
+	[CORE_CHANGE] = "change",
 	[CORE_HINTS] = "hints",
 	[CORE_RUNS] = "runs",
 	[CORE_ENDED] = "ended",

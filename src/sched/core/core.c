@@ -15,36 +15,22 @@ static int check_request(const struct sched_core *core, const struct core_reques
 	struct pawl_err *err)
 {
 	uint32_t q;
-	uint32_t quota;
 
 	if (memchr(request->name, 0, sizeof(request->name)) == NULL ||
-		memchr(request->queue, 0, sizeof(request->queue)) == NULL || request->least < 1 ||
-		request->most < request->least || request->most > CORE_MOST_MAX ||
+		memchr(request->queue, 0, sizeof(request->queue)) == NULL ||
 		request->wanted > request->most || request->spot_least > request->spot_most ||
 		!(request->restart_s >= 0 && request->restart_s < HINT_MAX) ||
 		request->grace_ns < 0 || request->time_limit_ns < 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: a job needs 1 to %u replicas, least <= most, and times that are "
-			"not negative",
-			CORE_MOST_MAX);
+			"submit: a job needs names that end, replicas in its bounds, and times "
+			"that are not negative");
 	}
 	q = core_queue_named(core, request->queue);
 	if (q == UINT32_MAX) {
 		return pawl_err_set(err, PAWL_ENOENT, "submit: there is no queue %s",
 			request->queue);
 	}
-	quota = core->options.queues[q].slots_max;
-	if (quota > 0 && request->least > quota) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: the job needs %u slots, but queue %s has only %u", request->least,
-			core->options.queues[q].name, quota);
-	}
-	if (core->options.owner_slots_max > 0 && request->least > core->options.owner_slots_max) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"submit: the job needs %u slots, but a user may have only %u",
-			request->least, core->options.owner_slots_max);
-	}
-	return 0;
+	return core_check_size(core, q, request->least, request->most, "submit", err);
 }
 
 static int submit(struct sched_core *core, const struct core_request *request, uint64_t *id,
@@ -200,7 +186,9 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 				(unsigned long long)event->job);
 		}
 		return event->kind == CORE_HINTS ? take_hints(core, job, event, err)
-						 : core_job_command(core, job, event->kind, err);
+			: event->kind == CORE_CHANGE
+			? core_job_change(core, job, &event->change, err)
+			: core_job_command(core, job, event->kind, err);
 	}
 	if (!job || !core_event_is_new(core, event)) {
 		return 0; /* the job is over; engines repeat themselves */

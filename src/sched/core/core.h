@@ -206,7 +206,7 @@ struct core_placement_entry {
 
 /* A placement of replicas: nodes in ascending order of ids, each with at least one replica. */
 struct core_placement {
-	struct core_placement_entry *entries; /* owned; room for as many as the job's most */
+	struct core_placement_entry *entries; /* owned; room for the job's place_max */
 	uint32_t n;                           /* number of entries */
 	uint32_t replicas;                    /* replicas in all entries */
 };
@@ -248,6 +248,7 @@ struct core_job {
 	/* Rescaling, or stopped during a rescale: earlier placement, maybe still in use. */
 	struct core_placement old;
 	struct core_placement want; /* placement that the job is to have */
+	uint32_t place_max; /* replicas that each placement has room for; at least request.most */
 	int64_t submitted_ns;
 	int64_t since_ns; /* time at which state was entered */
 	/* Queued: no start before this time; starting, rescaling: deadline of the answer; stopping:
@@ -281,6 +282,7 @@ enum core_event_kind {
 	CORE_CANCEL,        /* job */
 	CORE_PAUSE,         /* job */
 	CORE_RESUME,        /* job */
+	CORE_CHANGE,        /* job, change */
 	CORE_HINTS,         /* job, type, hints */
 	CORE_RUNS,          /* job, generation: all replicas run */
 	CORE_ENDED,         /* job, generation, end_cause, exit_code: no replica runs any more */
@@ -304,6 +306,14 @@ enum core_end_cause {
 	CORE_END_STOPPED,   /* the engine stopped the job on request */
 	CORE_END_NODE_LOST, /* a node of the job was lost */
 	CORE_END_UNKNOWN,   /* the engine has no such job, or does not know the cause */
+};
+
+/* What a job's user can change while the job is there. The next decision puts it into effect: a job
+ * with more replicas than its new most gives some up, also a pinned one; a job with fewer than its
+ * new least gets more, or is stopped and queued until there are as many. */
+struct core_change {
+	uint32_t least, most; /* replicas: 1 <= least <= most <= CORE_MOST_MAX */
+	int32_t priority;
 };
 
 /* An entry in an engine's list: one job. */
@@ -333,9 +343,10 @@ struct core_event {
 	uint32_t type;
 	const struct sched_hints *hints;    /* copied */
 	const struct core_request *request; /* copied */
-	const struct core_offer *offer;     /* copied */
-	const char *node;                   /* name of the node */
-	const char *pool;                   /* name of the pool */
+	struct core_change change;
+	const struct core_offer *offer; /* copied */
+	const char *node;               /* name of the node */
+	const char *pool;               /* name of the pool */
 	int64_t deadline_ns;
 	const struct core_run *runs;
 	uint32_t runs_n;

@@ -40,8 +40,8 @@ const struct core_placement *core_place_now(const struct core_job *job)
 	return core_is_up(job) ? &job->current : &job->want;
 }
 
-/* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, if
- * they are at least the job's least; else 0. */
+/* Returns the replicas of a pinned job that are not stopped or moved: those on nodes that stay, at
+ * most the job's most, if they are at least its least; else 0. */
 static uint32_t pinned_replicas(const struct sched_core *core, const struct core_job *job)
 {
 	uint32_t pinned = 0;
@@ -56,6 +56,7 @@ static uint32_t pinned_replicas(const struct sched_core *core, const struct core
 		stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
 		pinned += stays ? job->current.entries[i].replicas : 0;
 	}
+	pinned = pinned < job->request.most ? pinned : job->request.most;
 	return pinned >= job->request.least ? pinned : 0;
 }
 
@@ -270,9 +271,9 @@ static bool take(struct class_slots *by_class, const struct core_job *job, uint3
 	return true;
 }
 
-/* Takes the slots that the job has, where it has them. */
+/* Takes so many of the slots that the job has, where it has them. */
 static void take_own(const struct sched_core *core, struct class_slots *by_class,
-	const struct core_job *job)
+	const struct core_job *job, uint32_t need)
 {
 	for (uint32_t i = 0; i < job->current.n; i++) {
 		const struct core_placement_entry *entry = &job->current.entries[i];
@@ -280,10 +281,14 @@ static void take_own(const struct sched_core *core, struct class_slots *by_class
 		uint32_t c = core_class_of(node);
 
 		if (node->state != CORE_NODE_GOING) { /* nodes that go away have no room */
-			ASSERT(by_class->left[c] >= entry->replicas);
-			by_class->left[c] -= entry->replicas;
+			uint32_t n = entry->replicas < need ? entry->replicas : need;
+
+			ASSERT(by_class->left[c] >= n);
+			by_class->left[c] -= n;
+			need -= n;
 		}
 	}
+	ASSERT(need == 0);
 }
 
 static bool quota_holds(const struct sched_core *core, const struct core_job *job, uint32_t more,
@@ -367,7 +372,7 @@ static void admit_least(struct sched_core *core, uint32_t n, struct class_slots 
 		enum core_reason why = CORE_WHY_NONE;
 
 		if (pinned > 0) {
-			take_own(core, by_class, job);
+			take_own(core, by_class, job, need);
 			use_quota(core, job, need);
 		} else if (!quota_holds(core, job, need, &why)) {
 			job->wait = why;

@@ -226,7 +226,9 @@ void core_carry_out(struct sched_core *core)
 	core_count_used(core);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
-		bool starts = job->state == CORE_QUEUED && job->want.n > 0;
+		/* Bounds that have changed wait for the next decision. */
+		bool starts = job->state == CORE_QUEUED && job->want.n > 0 &&
+			core_may_have(job, job->want.replicas);
 		bool grows =
 			job->state == CORE_RUNNING && !placement_equal(&job->want, &job->current);
 

@@ -115,11 +115,19 @@ int core_job_found(struct sched_core *core, const struct core_event *event, stru
 		return pawl_err_set(err, PAWL_EEXIST, "job %llu is known",
 			(unsigned long long)job->id);
 	}
-	rv = job ? check_place(core, event, job, job->request.most, err)
-		 : add(core, event, &job, err);
+	if (job) {
+		rv = check_place(core, event, job, found->request.most, err);
+		rv = rv == 0 ? core_job_grow(job, found->request.most, err) : rv;
+	} else {
+		rv = add(core, event, &job, err);
+	}
 	if (rv != 0) {
 		return rv;
 	}
+	/* The run is newer than what is stored of its job, and so are its bounds. */
+	job->request.least = found->request.least;
+	job->request.most = found->request.most;
+	job->request.priority = found->request.priority;
 	core_job_count(core, job);
 	placement_clear(&job->current);
 	placement_clear(&job->old);

@@ -3,6 +3,7 @@
  *
  *   core.c, core_rows.c                   the order of a step; stored records, and a core from them
  *   core_nodes.c, core_found.c            events of nodes, and of jobs that run and are not known
+ *   core_change.c                         new bounds and a new priority of a job
  *   core_round.c ─► core_fill.c           a decision, and corrections of the policy's answer
  *   core_carry.c                          carries the decision out; compares with the engine's list
  *   core_pools.c ─► core_explain.c        numbers of nodes by pool; what the core tells people
@@ -110,6 +111,8 @@ uint32_t placement_remove(struct core_placement *place, uint32_t node, uint32_t 
 int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_t slots,
 	uint32_t updates, struct pawl_err *err);
 struct core_job *core_job_make(const struct core_request *request, struct pawl_err *err);
+/* Makes room for so many replicas in the job's placements. PAWL_ENOMEM: the job is unchanged. */
+int core_job_grow(struct core_job *job, uint32_t most, struct pawl_err *err);
 void core_job_free(struct core_job *job);
 /* Returns the index of the node in nodes; nodes_n: there is none. */
 uint32_t core_node_at(const struct sched_core *core, uint32_t id);
@@ -133,6 +136,8 @@ void core_want_round(struct sched_core *core, bool urgent);
 
 bool core_is_over(const struct core_job *job); /* done, failed or cancelled */
 bool core_is_up(const struct core_job *job);   /* starting, running or rescaling */
+/* Whether so many replicas are within the job's bounds. */
+bool core_may_have(const struct core_job *job, uint32_t replicas);
 /* Returns the slots that the job has, or may have, on a node. */
 uint32_t core_job_slots_on(const struct core_job *job, uint32_t node);
 uint32_t core_job_slots(const struct core_job *job); /* on all nodes, each slot counted once */
@@ -213,6 +218,15 @@ void core_decide(struct sched_core *core);
 int core_job_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
 /* Records that job ids up to this one are in use. */
 void core_ids_used(struct sched_core *core, uint64_t job);
+
+/* ---- core_change.c ---- */
+
+/* Checks the replicas of a job in a queue against the limits. what: the action, for messages.
+ * PAWL_EINVAL. */
+int core_check_size(const struct sched_core *core, uint32_t queue, uint32_t least, uint32_t most,
+	const char *what, struct pawl_err *err);
+int core_job_change(struct sched_core *core, struct core_job *job, const struct core_change *change,
+	struct pawl_err *err);
 
 /* ---- core_nodes.c ---- */
 

@@ -49,6 +49,11 @@ bool core_is_up(const struct core_job *job)
 		job->state == CORE_RESCALING;
 }
 
+bool core_may_have(const struct core_job *job, uint32_t replicas)
+{
+	return replicas >= job->request.least && replicas <= job->request.most;
+}
+
 uint32_t core_job_slots_on(const struct core_job *job, uint32_t node)
 {
 	uint32_t current = placement_replicas_on(&job->current, node);

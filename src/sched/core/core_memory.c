@@ -126,7 +126,34 @@ struct core_job *core_job_make(const struct core_request *request, struct pawl_e
 	job->old.entries = entries + request->most;
 	job->want.entries = entries + 2 * (size_t)request->most;
 	job->scratch.next.entries = entries + 3 * (size_t)request->most;
+	job->place_max = request->most;
 	return job;
+}
+
+int core_job_grow(struct core_job *job, uint32_t most, struct pawl_err *err)
+{
+	struct core_placement *const places[] = {&job->current, &job->old, &job->want,
+		&job->scratch.next};
+	struct core_placement_entry *before = job->current.entries; /* the first of the four */
+	struct core_placement_entry *entries;
+
+	if (most <= job->place_max) {
+		return 0;
+	}
+	entries = FAULT_MEM("sched.core", calloc(4 * (size_t)most, sizeof(*entries)));
+	if (!entries) {
+		return pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for job %.63s",
+			job->request.name);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		struct core_placement_entry *to = entries + i * (size_t)most;
+
+		memcpy(to, places[i]->entries, places[i]->n * sizeof(*to));
+		places[i]->entries = to;
+	}
+	free(before);
+	job->place_max = most;
+	return 0;
 }
 
 void core_job_free(struct core_job *job)

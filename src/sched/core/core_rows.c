@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define ROW_VERSION 1u
-#define JOB_VERSION 2u /* version of jobs' records; 1 had no spot_least */
+#define JOB_VERSION 3u /* version of jobs' records; 1 had no spot_least, 2 no place_max */
 
 _Static_assert(CORE_CANCELLED <= UINT8_MAX && CORE_NODE_LOST <= UINT8_MAX, "stored as a byte");
 _Static_assert(CORE_THEN_CANCELLED <= UINT8_MAX && CORE_REASONS_N <= UINT8_MAX, "stored as a byte");
@@ -245,6 +245,7 @@ static void put_job(struct wire_out *out, const struct core_job *job)
 	wire_put_u32(out, JOB_VERSION);
 	wire_put_u64(out, job->id);
 	put_request(out, &job->request);
+	wire_put_u32(out, job->place_max);
 	wire_put_u8(out, (uint8_t)job->state);
 	wire_put_u8(out, (uint8_t)job->reason);
 	wire_put_u8(out, (uint8_t)job->after);
@@ -281,9 +282,9 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->after = wire_get_u8(in);
 	job->generation = wire_get_u64(in);
 	job->start_generation = wire_get_u64(in);
-	get_place(in, &job->current, job->request.most);
-	get_place(in, &job->old, job->request.most);
-	get_place(in, &job->want, job->request.most);
+	get_place(in, &job->current, job->place_max);
+	get_place(in, &job->old, job->place_max);
+	get_place(in, &job->want, job->place_max);
 	job->submitted_ns = get_time(in);
 	job->since_ns = get_time(in);
 	job->due_ns = get_time(in);
@@ -299,8 +300,9 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->exit_code = (int)wire_get_u32(in);
 }
 
-/* Reads the header of a job's record: version, id and request. */
-static int get_header(struct wire_in *in, uint64_t *id, struct core_request *request)
+/* Reads the header of a job's record: version, id, request and place_max. */
+static int get_header(struct wire_in *in, uint64_t *id, struct core_request *request,
+	uint32_t *place_max)
 {
 	uint32_t version = wire_get_u32(in);
 
@@ -309,8 +311,10 @@ static int get_header(struct wire_in *in, uint64_t *id, struct core_request *req
 	}
 	*id = wire_get_u64(in);
 	get_request(in, version, request);
-	return in->failed || request->least < 1 || request->most < request->least ||
-			request->most > CORE_MOST_MAX || request->spot_least > request->spot_most
+	*place_max = version >= 3 ? wire_get_u32(in) : request->most;
+	return in->failed || *place_max < request->most || *place_max > CORE_MOST_MAX ||
+			request->least < 1 || request->most < request->least ||
+			request->spot_least > request->spot_most
 		? PAWL_ECORRUPT
 		: 0;
 }
@@ -319,11 +323,12 @@ int core_row_request(const void *bytes, size_t len_bytes, struct core_request *r
 {
 	struct core_request decoded = {0};
 	struct wire_in in;
+	uint32_t place_max;
 	uint64_t id;
 	int rv;
 
 	wire_in_init(&in, bytes, len_bytes);
-	rv = get_header(&in, &id, &decoded);
+	rv = get_header(&in, &id, &decoded, &place_max);
 	*request = rv == 0 ? decoded : *request;
 	return rv;
 }
@@ -334,14 +339,16 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 	struct core_request request = {0};
 	struct core_job *job;
 	struct wire_in in;
+	uint32_t place_max;
 	uint64_t id;
 
 	wire_in_init(&in, row->bytes, row->len_bytes);
-	if (get_header(&in, &id, &request) != 0) {
+	if (get_header(&in, &id, &request, &place_max) != 0) {
 		return PAWL_ECORRUPT;
 	}
 	job = core_job_make(&request, NULL);
-	if (!job) {
+	if (!job || core_job_grow(job, place_max, NULL) != 0) {
+		core_job_free(job);
 		return PAWL_ENOMEM;
 	}
 	core_add_job(core, job); /* the core owns the job from here on */

@@ -53,6 +53,7 @@ static const char *const migrations[] = {
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
 	"CREATE INDEX jobs_name ON jobs(name, over, id);",
 	"", /* records of jobs have one more word, which older versions cannot read */
+	"", /* and another one */
 };
 #define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 

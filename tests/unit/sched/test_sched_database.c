@@ -408,7 +408,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
 	assert_non_null(
-		strstr(err.msg, "a newer Pawl wrote it (version 99; this one reads up to 8)"));
+		strstr(err.msg, "a newer Pawl wrote it (version 99; this one reads up to 9)"));
 	run_sql("PRAGMA user_version = -1");
 	assert_int_equal(try_open(&err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "there is no version -1; "));

@@ -409,36 +409,51 @@ static void restart(int64_t downtime_ns)
 	t.now_ns += downtime_ns;
 }
 
-/* A job's record of an earlier version, without the number of spot nodes that the job must have. */
+/* Makes the record of an earlier version: 2 has no room of placements, and 1 no number of spot
+ * nodes that the job must have either. marks: the bytes of both limits on spot nodes. */
+static void make_older(struct kept *row, const uint8_t marks[8], uint8_t version)
+{
+	uint8_t *at = memmem(row->bytes, row->len_bytes, marks, 8);
+	uint8_t *end = row->bytes + row->len_bytes;
+
+	if (at != NULL) {
+		row->bytes[0] = version;
+		memmove(at + 42, at + 46, (size_t)(end - (at + 46)));
+		row->len_bytes -= 4;
+	}
+	if (at != NULL && version == 1) {
+		memmove(at + 4, at + 8, (size_t)(end - (at + 8)));
+		row->len_bytes -= 4;
+	}
+}
+
 static void records_of_an_earlier_version_are_read(void **state)
 {
-	/* The limits on spot nodes: at most, and at least. */
 	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0};
-	bool found = false;
-	uint64_t a;
 
-	begin_with_one_node();
-	a = submit((struct core_request){.least = 2,
-		.most = 2,
-		.spot_most = 0x090909,
-		.spot_least = 0x070707,
-		.retries = 5});
-	for (uint32_t i = 0; i < t.kept_n; i++) {
-		struct kept *row = &t.kept[i];
-		uint8_t *at = memmem(row->bytes, row->len_bytes, marks, sizeof(marks));
+	for (uint8_t version = 1; version <= 2; version++) {
+		size_t before = 0;
+		size_t after = 0;
+		uint64_t a;
 
-		if (at != NULL) {
-			row->bytes[0] = 1; /* the version */
-			row->len_bytes -= 4;
-			memmove(at + 4, at + 8, row->len_bytes - (size_t)(at + 4 - row->bytes));
-			found = true;
+		begin_with_one_node();
+		a = submit((struct core_request){.least = 2,
+			.most = 2,
+			.spot_most = 0x090909,
+			.spot_least = 0x070707,
+			.retries = 5});
+		for (uint32_t i = 0; i < t.kept_n; i++) {
+			before += t.kept[i].len_bytes;
+			make_older(&t.kept[i], marks, version);
+			after += t.kept[i].len_bytes;
 		}
+		assert_int_equal(before - after, version == 1 ? 8 : 4);
+		restart(S_NS);
+		assert_int_equal(job(a)->request.spot_most, 0x090909);
+		assert_int_equal(job(a)->request.spot_least, version == 1 ? 0 : 0x070707);
+		assert_int_equal(job(a)->request.retries, 5);
+		assert_int_equal(job(a)->place_max, 2);
 	}
-	assert_true(found);
-	restart(S_NS);
-	assert_int_equal(job(a)->request.spot_most, 0x090909);
-	assert_int_equal(job(a)->request.spot_least, 0);
-	assert_int_equal(job(a)->request.retries, 5);
 }
 
 static int find(uint64_t id, uint64_t generation, const struct core_found *found)

@@ -40,6 +40,7 @@ struct known {
 	enum core_state end;       /* CORE_QUEUED: no end yet */
 	enum core_reason reason;   /* reason of the end */
 	bool cancelled;            /* the user has cancelled the job */
+	bool changed;              /* may have what it had before its bounds changed */
 	bool up;                   /* up after the last step */
 	uint64_t start_generation; /* the job's start_generation after the last step */
 };
@@ -197,10 +198,12 @@ static void check_slots(void)
 static void check_job(const struct core_job *job, int64_t now_ns)
 {
 	bool has_slots = job->current.n > 0 || job->old.n > 0;
+	bool bounded = job->current.replicas <= job->request.most &&
+		(!is_up(job) || job->current.replicas >= job->request.least);
 
-	assert_true(is_up(job) ? job->current.replicas >= job->request.least : 1);
 	assert_true(is_up(job) || job->state == CORE_STOPPING || !has_slots);
-	assert_true(job->current.replicas <= job->request.most);
+	assert_true(job->current.replicas <= job->place_max);
+	assert_true(bounded || (job->id <= w.jobs && w.known[job->id].changed));
 	assert_true(job->start_generation <= job->generation);
 	if (job->state == CORE_STOPPING) {
 		assert_true(now_ns - job->since_ns < job->request.grace_ns + STOP_S * S_NS);
@@ -211,6 +214,7 @@ static void check_job(const struct core_job *job, int64_t now_ns)
 		assert_true(job->generation >= known->generation);
 		assert_int_equal(known->end, CORE_QUEUED); /* otherwise it had ended */
 		known->generation = job->generation;
+		known->changed = known->changed && !bounded;
 	}
 }
 

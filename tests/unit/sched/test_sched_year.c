@@ -109,6 +109,19 @@ static void command_some(void)
 	}
 }
 
+/* Gives a job other bounds, and another priority. */
+static void change_some(void)
+{
+	uint64_t id =
+		w.jobs > JOBS_MANY ? w.jobs - below(JOBS_MANY) : 1 + below((uint32_t)w.jobs + 1);
+	struct core_change change = {.least = 1 + below(below(4) == 0 ? 6 : 2),
+		.priority = (int32_t)below(3)};
+
+	change.most = change.least + below(8);
+	w.known[id].changed = true; /* until the job is within its bounds */
+	user((struct core_event){.kind = CORE_CHANGE, .job = id, .change = change});
+}
+
 static void disturb_node(void)
 {
 	uint32_t n = below(ESIM_NODES);
@@ -140,10 +153,13 @@ static void disturb_node(void)
 
 static void disturb(void)
 {
-	switch (below(8)) {
+	switch (below(10)) {
 	case 0:
 	case 1:
 		command_some();
+		break;
+	case 8:
+		change_some();
 		break;
 	case 2:
 	case 3:

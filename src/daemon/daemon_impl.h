@@ -203,6 +203,9 @@ bool daemon_describe_node(const struct daemon *daemon, const struct core_node *n
 /* Describes a job. selector: a job's number, or its name. PAWL_ENOENT. */
 int daemon_show(struct daemon *daemon, const char *selector, struct sched_msg_shown *shown,
 	struct pawl_err *err);
+/* Checks new bounds of a job as at its submission. PAWL_EINVAL: they can never be met. */
+int daemon_check_size(const struct daemon *daemon, const struct core_job *job, uint32_t least,
+	uint32_t most, struct pawl_err *err);
 /* Carries out CORE_CANCEL, CORE_PAUSE or CORE_RESUME for user uid. *job: number of the job.
  * PAWL_ENOENT; PAWL_EINVAL: the job is another user's, or over. */
 int daemon_command(struct daemon *daemon, uint32_t uid, const char *selector,

@@ -333,6 +333,11 @@ static int read_run(const struct daemon *d, const struct found_run *run, struct 
 			       t->order.owner, &t->found.request, &t->wall_ns, err)
 		     : rv;
 	if (rv == 0) {
+		if (t->order.most > 0) {
+			t->found.request.least = t->order.least;
+			t->found.request.most = t->order.most;
+			t->found.request.priority = t->order.priority;
+		}
 		t->found.request.grace_ns = t->order.grace_ns;
 		t->found.start_generation = run->start_generation;
 		t->found.restarts = t->order.starts;

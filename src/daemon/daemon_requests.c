@@ -327,10 +327,10 @@ static int answer_show(struct daemon_client *client, const struct proto_frame *f
 	return rv;
 }
 
-int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum core_event_kind kind,
-	uint64_t *job, struct pawl_err *err)
+/* Finds a job that is not over, and that the user may change. */
+static int find_owned(struct daemon *d, uint32_t uid, const char *selector, uint64_t *job,
+	struct pawl_err *err)
 {
-	struct core_event event = {.kind = kind};
 	struct sched_msg_job row;
 	int rv = find_job(d, selector, &row, err);
 
@@ -339,11 +339,74 @@ int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum co
 		rv = pawl_err_set(err, PAWL_EINVAL, "job %llu is over: %s",
 			(unsigned long long)row.id, row.state);
 	}
+	if (rv == 0) {
+		*job = row.id;
+	}
+	return rv;
+}
+
+int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum core_event_kind kind,
+	uint64_t *job, struct pawl_err *err)
+{
+	struct core_event event = {.kind = kind};
+	int rv = find_owned(d, uid, selector, &event.job, err);
+
+	rv = rv == 0 ? daemon_handle_event(d, &event, NULL, NULL, err) : rv;
+	if (rv == 0) {
+		*job = event.job;
+	}
+	return rv;
+}
+
+static int refuse_rigid(const struct core_job *job, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL,
+		"job %llu is not elastic: it runs on num_nodes, %u. Give its job file replicas: "
+		"MIN..MAX (or pawl submit --replicas MIN:MAX), and submit it again",
+		(unsigned long long)job->id, job->request.most);
+}
+
+static int scale(struct daemon *d, uint32_t uid, const struct sched_msg_scale *request,
+	uint64_t *id, struct pawl_err *err)
+{
+	struct core_event event = {.kind = CORE_CHANGE};
+	const struct core_job *job;
+	int rv = find_owned(d, uid, request->job, &event.job, err);
+
 	if (rv != 0) {
 		return rv;
 	}
-	*job = event.job = row.id;
-	return daemon_handle_event(d, &event, NULL, NULL, err);
+	job = core_job_find(d->core, event.job);
+	event.change = (struct core_change){.least = request->sized ? request->least
+								    : job->request.least,
+		.most = request->sized ? request->most : job->request.most,
+		.priority = request->prioritized ? request->priority : job->request.priority};
+	if (request->sized && !job->request.in_place) {
+		return refuse_rigid(job, err);
+	}
+	if (request->prioritized &&
+		(request->priority < -SPEC_PRIORITY_MAX || request->priority > SPEC_PRIORITY_MAX)) {
+		return pawl_err_set(err, PAWL_EINVAL, "priority: %d: it is from -%d to %d",
+			request->priority, SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX);
+	}
+	rv = request->sized ? daemon_check_size(d, job, request->least, request->most, err) : 0;
+	rv = rv == 0 ? daemon_handle_event(d, &event, NULL, NULL, err) : rv;
+	if (rv == 0) {
+		*id = event.job;
+	}
+	return rv;
+}
+
+static int answer_scale(struct daemon_client *client, const struct proto_frame *frame,
+	const struct sched_msg_scale *request, struct pawl_err *err)
+{
+	uint64_t job = 0;
+	int rv = scale(client->daemon, client->uid, request, &job, err);
+
+	if (rv == 0) {
+		answer_done(client, frame, job);
+	}
+	return rv;
 }
 
 static int answer_command(struct daemon_client *client, const struct proto_frame *frame,
@@ -438,7 +501,7 @@ static int answer_submit(struct daemon_client *client, const struct proto_frame 
 static int refuse(uint16_t type, struct pawl_err *err)
 {
 	bool names_job = type == SCHED_MSG_SHOW || type == SCHED_MSG_CANCEL ||
-		type == SCHED_MSG_PAUSE || type == SCHED_MSG_RESUME;
+		type == SCHED_MSG_PAUSE || type == SCHED_MSG_RESUME || type == SCHED_MSG_SCALE;
 
 	if (!sched_msg_is_request(type)) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u", type);
@@ -478,6 +541,8 @@ static int answer(struct daemon_client *client, struct proto_frame *frame, struc
 		return answer_nodes(client, frame, err);
 	case SCHED_MSG_DRAIN:
 		return answer_drain(client, frame, &request.drain, err);
+	case SCHED_MSG_SCALE:
+		return answer_scale(client, frame, &request.scale, err);
 	default:
 		return refuse(frame->type, err);
 	}

@@ -176,6 +176,10 @@ static int read_job(struct daemon *d, const struct core_job *job, struct job_des
 	if (rv != 0) {
 		return rv;
 	}
+	if (of->spec.elastic) { /* may have changed since the submission */
+		of->spec.size.least = job->request.least;
+		of->spec.size.most = job->request.most;
+	}
 	order_name_task(of->task, job, of->submission.wall_ns);
 	if (http_job_url(d->http, job->id, of->supervisor)) {
 		http_space(job->request.owner, of->space, sizeof(of->space));

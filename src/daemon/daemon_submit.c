@@ -314,6 +314,26 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	return rv;
 }
 
+int daemon_check_size(const struct daemon *d, const struct core_job *job, uint32_t least,
+	uint32_t most, struct pawl_err *err)
+{
+	struct core_request request = job->request;
+
+	if (least < 1 || most < least || most > CORE_MOST_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%u:%u replicas: MIN is at least 1, and MAX at least MIN and at most %u",
+			least, most, CORE_MOST_MAX);
+	}
+	if (!d->options->pools && most > RANKS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"replicas: %u at most: a job on one machine has at most %u", most,
+			RANKS_MAX);
+	}
+	request.least = least;
+	request.most = most;
+	return check_room(d->options, &request, true, err);
+}
+
 int daemon_read_request(const struct daemon *d, const uint8_t *bytes, size_t len_bytes,
 	uint32_t owner, struct core_request *request, int64_t *wall_ns, struct pawl_err *err)
 {

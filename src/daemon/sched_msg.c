@@ -22,6 +22,15 @@ static const struct frame_field sched_msg_drain_fields[] = {
 	FIELD(sched_msg_drain, BOOL, drained),
 };
 
+static const struct frame_field sched_msg_scale_fields[] = {
+	FIELD(sched_msg_scale, TEXT, job),
+	FIELD(sched_msg_scale, BOOL, sized),
+	FIELD(sched_msg_scale, U32, least),
+	FIELD(sched_msg_scale, U32, most),
+	FIELD(sched_msg_scale, BOOL, prioritized),
+	FIELD(sched_msg_scale, U32, priority),
+};
+
 static const struct frame_field sched_msg_error_fields[] = {
 	FIELD(sched_msg_error, CODE, code),
 	FIELD(sched_msg_error, TEXT, text),
@@ -100,6 +109,7 @@ static const struct frame_layout layouts[] = {
 	[SCHED_MSG_RESUME] = LAYOUT(sched_msg_selector),
 	[SCHED_MSG_NODES] = {NULL, 0, 0},
 	[SCHED_MSG_DRAIN] = LAYOUT(sched_msg_drain),
+	[SCHED_MSG_SCALE] = LAYOUT(sched_msg_scale),
 	[SCHED_MSG_ERROR] = LAYOUT(sched_msg_error),
 	[SCHED_MSG_DONE] = LAYOUT(sched_msg_done),
 	[SCHED_MSG_JOBS] = LAYOUT(sched_msg_jobs),
@@ -109,7 +119,7 @@ static const struct frame_layout layouts[] = {
 
 bool sched_msg_is_request(uint16_t type)
 {
-	return type >= SCHED_MSG_SUBMIT && type <= SCHED_MSG_DRAIN;
+	return type >= SCHED_MSG_SUBMIT && type <= SCHED_MSG_SCALE;
 }
 
 static bool is_reply(uint16_t type)

@@ -35,6 +35,7 @@ enum sched_msg_type {
 	SCHED_MSG_RESUME, /* struct sched_msg_selector */
 	SCHED_MSG_NODES,  /* no body; reply: NODE_ROWS */
 	SCHED_MSG_DRAIN,
+	SCHED_MSG_SCALE,
 	/* replies */
 	SCHED_MSG_ERROR = 64, /* to any request */
 	SCHED_MSG_DONE,
@@ -64,12 +65,22 @@ struct sched_msg_drain {
 	bool drained; /* false: the node takes jobs again */
 };
 
+/* Changes the bounds, the priority, or both of a job that is not over. */
+struct sched_msg_scale {
+	char job[CORE_NAME_MAX]; /* as in sched_msg_selector */
+	bool sized;              /* least and most count */
+	uint32_t least, most;    /* replicas that the job may have */
+	bool prioritized;        /* priority counts */
+	int32_t priority;
+};
+
 /* Room for any request. */
 union sched_msg_request {
 	struct sched_msg_submit submit;
 	struct sched_msg_list list;
 	struct sched_msg_selector selector;
 	struct sched_msg_drain drain;
+	struct sched_msg_scale scale;
 };
 
 /* ---- replies ---- */

@@ -10,18 +10,23 @@
 
 #define SHOWN 8u /* changes shown, the newest */
 
+/* The last change that was printed. */
+struct printed {
+	bool any;
+	uint32_t least, most; /* bounds of the job's replicas */
+};
+
 static void print_change(void *user, const struct history_row *row)
 {
 	const struct history_job *job = &row->job;
 	char text[CLI_TEXT_MAX];
-	bool *first = user;
+	struct printed *last = user;
 
-	if (*first) {
+	if (!last->any) {
 		cli_print(stdout, "history:\n");
 	}
 	cli_print(stdout, "  %s %s", cli_time(text, (int64_t)(row->t_s * (double)NS_PER_S)),
 		job->state);
-	*first = false;
 	for (uint32_t i = 0; i < job->entries_n; i++) {
 		cli_print(stdout, "%s %s (%u)", i == 0 ? " on" : "", job->entries[i].node,
 			job->entries[i].replicas);
@@ -30,7 +35,11 @@ static void print_change(void *user, const struct history_row *row)
 	if (job->goodput > 0) {
 		cli_print(stdout, ", %.4g samples/s", job->goodput);
 	}
+	if (last->any && (last->least != job->least || last->most != job->most)) {
+		cli_print(stdout, ", now from %u to %u replicas", job->least, job->most);
+	}
 	cli_print(stdout, "\n");
+	*last = (struct printed){true, job->least, job->most};
 }
 
 static void add_change(void *user, const struct history_row *row)
@@ -43,8 +52,9 @@ static void add_change(void *user, const struct history_row *row)
 			json_integer(job->entries[i].replicas));
 	}
 	json_array_append_new(user,
-		json_pack("{s:f, s:s, s:s, s:o, s:o}", "t", row->t_s, "state", job->state, "reason",
-			job->why, "nodes", at, "goodput",
+		json_pack("{s:f, s:s, s:s, s:o, s:i, s:i, s:o}", "t", row->t_s, "state", job->state,
+			"reason", job->why, "nodes", at, "least", (int)job->least, "most",
+			(int)job->most, "goodput",
 			job->goodput > 0 ? json_real(job->goodput) : json_null()));
 }
 
@@ -62,10 +72,10 @@ int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err)
 void jobs_history_print(const char *root, uint64_t job)
 {
 	char dir[PATH_MAX];
-	bool first = true;
+	struct printed last = {0};
 
 	if (jobs_history_dir(root, dir, NULL) == 0) {
-		history_read_job(dir, job, SHOWN, print_change, &first, NULL);
+		history_read_job(dir, job, SHOWN, print_change, &last, NULL);
 	}
 }
 

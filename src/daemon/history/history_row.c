@@ -256,7 +256,8 @@ void history_row_deinit(struct history_row *row)
 bool history_job_same(const struct history_job *a, const struct history_job *b)
 {
 	bool same = strcmp(a->state, b->state) == 0 && strcmp(a->why, b->why) == 0 &&
-		a->restarts == b->restarts && a->entries_n == b->entries_n;
+		a->restarts == b->restarts && a->least == b->least && a->most == b->most &&
+		a->entries_n == b->entries_n;
 
 	for (uint32_t i = 0; same && i < a->entries_n; i++) {
 		same = a->entries[i].replicas == b->entries[i].replicas &&

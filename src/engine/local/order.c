@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ORDER_VERSION 5u
-#define ORDER_KEYLESS 4u /* the version before, without a key; its runs may still live */
+/* Runs of earlier versions may still live: 5 has no bounds and no priority, 4 no key either. */
+#define ORDER_VERSION 6u
+#define ORDER_OLDEST  4u
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* size of the state file */
 
@@ -46,6 +47,9 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->scratch);
 	wire_put_str(out, o->key);
 	wire_put_u32(out, o->owner);
+	wire_put_u32(out, o->least);
+	wire_put_u32(out, o->most);
+	wire_put_u32(out, (uint32_t)o->priority);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
 	wire_put_u64(out, o->nofile_limit);
 	wire_put_u32(out, o->nodes_n);
@@ -80,15 +84,20 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	wire_get_str(&in, o->space, sizeof(o->space));
 	wire_get_str(&in, o->scratch, sizeof(o->scratch));
 	o->owner = o->uid;
-	if (version == ORDER_VERSION) {
+	if (version >= 5) {
 		wire_get_str(&in, o->key, sizeof(o->key));
 		o->owner = wire_get_u32(&in);
+	}
+	if (version >= 6) {
+		o->least = wire_get_u32(&in);
+		o->most = wire_get_u32(&in);
+		o->priority = (int32_t)wire_get_u32(&in);
 	}
 	o->grace_ns = (int64_t)wire_get_u64(&in);
 	o->nofile_limit = wire_get_u64(&in);
 	o->nodes_n = wire_get_u32(&in);
-	in.failed = in.failed || (version != ORDER_VERSION && version != ORDER_KEYLESS) ||
-		o->nodes_n > ORDER_NODES_MAX;
+	in.failed = in.failed || version < ORDER_OLDEST || version > ORDER_VERSION ||
+		o->least > o->most || o->most > CORE_MOST_MAX || o->nodes_n > ORDER_NODES_MAX;
 	for (uint32_t i = 0; i < o->nodes_n && !in.failed; i++) {
 		wire_get_str(&in, o->nodes[i].name, sizeof(o->nodes[i].name));
 		o->nodes[i].replicas = wire_get_u32(&in);

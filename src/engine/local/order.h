@@ -60,8 +60,11 @@ struct order {
 	char space[CORE_NAME_MAX];       /* namespace of the job at supervisor */
 	char scratch[PATH_MAX];          /* base of the path of the scratch directory (disk_tier) */
 	char key[ORDER_KEY_CHARS + 1u];  /* secret of the run; "": an older version started it */
-	int64_t grace_ns;                /* time from SIGTERM to SIGKILL */
-	uint64_t nofile_limit;           /* RLIMIT_NOFILE's soft limit of the run */
+	/* The job's request at the start. It may have changed since its submission. */
+	uint32_t least, most; /* replicas; most 0: an older version wrote the order */
+	int32_t priority;
+	int64_t grace_ns;      /* time from SIGTERM to SIGKILL */
+	uint64_t nofile_limit; /* RLIMIT_NOFILE's soft limit of the run */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];
 	const uint8_t *submission; /* encoded; after decoding, points into the decoded bytes */

@@ -526,7 +526,7 @@ static int run_elastic(struct shepherd *s, struct pawl_err *err)
 	struct command_line command;
 	int rv;
 
-	snprintf(range, sizeof(range), "%u:%u", s->spec.size.least, s->spec.size.most);
+	snprintf(range, sizeof(range), "%u:%u", s->order.least, s->order.most);
 	snprintf(number, sizeof(number), "%u", order_replicas(&s->order));
 	snprintf(restarts, sizeof(restarts), "%u", s->spec.retries);
 	snprintf(grace, sizeof(grace), "%.3f", (double)s->order.grace_ns / NS_PER_S * 0.85);

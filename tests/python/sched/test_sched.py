@@ -96,6 +96,39 @@ def test_ranks_of_an_elastic_job(shared: Cluster) -> None:
     assert sorted(shared.lines(job)) == ["[rank0] rank 0 of 2", "[rank1] rank 1 of 2"]
 
 
+def test_scale_changes_the_bounds_and_the_priority(shared: Cluster) -> None:
+    job = shared.sh(LOOP, "--replicas", "1:2", "-n", "scaled")
+    fixed = shared.sh(LOOP, "-n", "fixed")
+    shared.await_state(job, "running")
+    shared.await_state(fixed, "running")
+    done = shared.run("scale", "scaled", "3:4", "--priority", "-5")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{job} scaled: ")
+    assert done.stdout.endswith(", from 3 to 4, priority -5\n")
+    wait(lambda: shared.job(job)["replicas"] >= 3, "three replicas", program.LIMIT_S)
+    shared.await_state(job, "running", limit_s=program.LIMIT_S)
+    row = shared.job(job)
+    assert (row["least"], row["most"], row["priority"]) == (3, 4, -5)
+    assert ", now from 3 to 4 replicas\n" in shared.run("show", str(job)).stdout
+    told = shared.ask("scale", str(fixed), "--priority", "7")
+    assert told["id"] == fixed and told["priority"] == 7 and told["least"] == told["most"] == 1
+    for args, why, code in (
+        ((str(fixed), "1:2"), "not elastic: it runs on num_nodes, 1. Give its job file", 2),
+        ((str(job), "99:99"), "a job on one machine has at most 64", 2),
+        ((str(job), "9:9"), "replicas: 9 at least, and the nodes here", 2),
+        ((str(job), "2:1"), "MAX 1: a whole number from 2", 2),
+        ((str(job), "--priority", "9999"), "from -1000 to 1000", 2),
+        (("no-such-job", "1:2"), "there is no job no-such-job; `pawl ls -a` shows all", 3),
+    ):
+        done = shared.run("scale", *args)
+        assert done.returncode == code and why in done.stderr, done.stderr
+    for one in (job, fixed):
+        shared.run("cancel", str(one))
+        shared.await_state(one, "cancelled", limit_s=program.LIMIT_S)
+    done = shared.run("scale", str(job), "1:2")
+    assert done.returncode == 2 and f"job {job} is over: cancelled" in done.stderr
+
+
 def test_what_fails_is_tried_again_and_then_failed(shared: Cluster) -> None:
     job = shared.sh("echo try $PAWL_ATTEMPT; exit 3", "--retries", "1")
     shared.await_state(job, "failed")

@@ -13,7 +13,7 @@ static const struct layout_table messages = {sched_msg_layout_of, encode, sched_
 
 static void what_is_encoded_is_decoded(void **state)
 {
-	check_types(&messages, 13);
+	check_types(&messages, 14);
 }
 
 static void every_field_travels(void **state)
@@ -40,6 +40,9 @@ static void bytes_are_those_of_the_protocol(void **state)
 		1,                           /* ended */
 		44, 1, 0, 0};                /* most */
 	static const uint8_t drain[] = {2, 0, 1, 0, 0, 0, 'n', 0};
+	static const uint8_t scale[] = {2, 0, 1, 0, 0, 0, 'j', /* job */
+		1, 1, 0, 0, 0, 4, 0, 0, 0,                     /* sized, least, most */
+		1, 254, 255, 255, 255};                        /* prioritized, priority */
 	static const uint8_t error[] = {2, 0, 0, 0, 3, 0, 0, 0, 'w', 'h', 'y'};
 	static const uint8_t nodes[] = {1, 0, 0, 0, /* count */
 		1, 0, 0, 0, 'a',                    /* name */
@@ -62,6 +65,14 @@ static void bytes_are_those_of_the_protocol(void **state)
 		sizeof(list));
 	check_bytes(SCHED_MSG_NODES, NULL, list, 2);
 	check_bytes(SCHED_MSG_DRAIN, &(struct sched_msg_drain){.node = "n"}, drain, sizeof(drain));
+	check_bytes(SCHED_MSG_SCALE,
+		&(struct sched_msg_scale){.job = "j",
+			.sized = true,
+			.least = 1,
+			.most = 4,
+			.prioritized = true,
+			.priority = -2},
+		scale, sizeof(scale));
 	check_bytes(SCHED_MSG_ERROR, &(struct sched_msg_error){.code = -2, .text = "why"}, error,
 		sizeof(error));
 	check_bytes(SCHED_MSG_JOBS, &(struct sched_msg_jobs){.left_out = 7, .remark = "!"}, jobs,
@@ -104,7 +115,7 @@ static void what_does_not_fit_is_refused(void **state)
 	wire_put_str(&out, "");
 	assert_false(decode(&out, SCHED_MSG_JOBS, &jobs, sizeof(jobs)));
 	wire_out_reset(&out);
-	assert_false(decode(&out, SCHED_MSG_DRAIN + 1, &nothing, 1)); /* no type has this number */
+	assert_false(decode(&out, SCHED_MSG_SCALE + 1, &nothing, 1)); /* no type has this number */
 	wire_put_u16(&out, SCHED_MSG_VERSION);
 	assert_true(decode(&out, SCHED_MSG_NODES, &nothing, 0));
 	wire_out_deinit(&out);

@@ -118,13 +118,19 @@ static void an_order_is_what_was_ordered(void **state)
 		.cluster = "pawl",
 		.supervisor = "http://127.0.0.1:1/job/x",
 		.space = "ann",
+		.owner = 0x0b0a0b0a,
+		.least = 2,
+		.most = 5,
+		.priority = -3,
 		.grace_ns = 5,
 		.nodes_n = 2,
 		.nodes = {{"a", 2}, {"b", 1}},
 		.submission = (const uint8_t *)"bytes",
 		.submission_bytes = 5};
 	static struct order two;
+	static const uint8_t owner[] = {0x0a, 0x0b, 0x0a, 0x0b};
 	struct wire_out out = {NULL};
+	uint8_t *at;
 
 	order_encode(&out, &one);
 	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes, NULL), 0);
@@ -136,9 +142,20 @@ static void an_order_is_what_was_ordered(void **state)
 	assert_string_equal(two.home, "/home/ann");
 	assert_int_equal(order_replicas(&two), 3);
 	assert_memory_equal(two.submission, "bytes", 5);
+	assert_true(two.least == 2 && two.most == 5 && two.priority == -3);
 	for (size_t len = 0; len < out.len_bytes; len++) {
 		assert_int_equal(order_decode(&two, out.bytes, len, NULL), PAWL_ECORRUPT);
 	}
+	/* As version 5 wrote it: without bounds and priority, behind the owner. */
+	at = memmem(out.bytes, out.len_bytes, owner, sizeof(owner));
+	assert_non_null(at);
+	out.bytes[0] = 5;
+	at += sizeof(owner);
+	memmove(at, at + 12, (size_t)(out.bytes + out.len_bytes - (at + 12)));
+	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes - 12, NULL), 0);
+	assert_int_equal(two.owner, 0x0b0a0b0a);
+	assert_true(two.least == 0 && two.most == 0 && two.priority == 0);
+	assert_int_equal(two.grace_ns, 5);
 	wire_out_deinit(&out);
 }
 

@@ -122,19 +122,21 @@ static void put_order(const char *folder, const void *bytes, size_t len_bytes)
 	}
 }
 
-/* Writes an order of the version before, which had neither a key nor the owner: cuts both out. */
+/* Writes an order of version 4, without a key and the owner (8 bytes, since the key is empty), and
+ * without bounds and priority (12 bytes), which follow: cuts them out. */
 static void put_keyless(const char *folder, struct wire_out *out, const struct order *order)
 {
-	static const uint8_t before[] = {4, 0, 0, 0};
+	static const uint8_t version[] = {4, 0, 0, 0};
+	const size_t cut = 8 + 12;
 	uint8_t *at = memmem(out->bytes, out->len_bytes, order->scratch, strlen(order->scratch));
 	size_t off;
 
 	assert_non_null(at);
-	memcpy(out->bytes, before, sizeof(before));
+	memcpy(out->bytes, version, sizeof(version));
 	at += strlen(order->scratch);
 	off = (size_t)(at - out->bytes);
-	memmove(at, at + 8, out->len_bytes - off - 8);
-	put_order(folder, out->bytes, out->len_bytes - 8);
+	memmove(at, at + cut, out->len_bytes - off - cut);
+	put_order(folder, out->bytes, out->len_bytes - cut);
 }
 
 /* A run's directory may have the path of an earlier run, processes of which may be left. */

@@ -124,7 +124,7 @@ static void unlink_run(struct local *local, const struct local_run *run)
 
 static void post(struct local *local, const struct core_event *event)
 {
-	local->options.post(local->options.user, event);
+	pending_events_add(&local->pending, event);
 }
 
 static void post_run(struct local *local, enum core_event_kind kind, uint64_t job,
@@ -754,6 +754,7 @@ int local_open(struct local **out, const struct local_options *options, struct p
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
 	}
 	local->options = *options;
+	pending_events_init(&local->pending, options->loop, options->post, options->user);
 	local->nofile_limit = raise_nofile_limit();
 	rv = make_dirs(options->root, err);
 	rv = rv == 0 ? adopt_all(local, err) : rv;
@@ -774,6 +775,7 @@ void local_close(struct local *local)
 			local->runs = run->next;
 			free_run(run);
 		}
+		pending_events_deinit(&local->pending);
 		free(local);
 	}
 }

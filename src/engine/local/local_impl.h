@@ -6,7 +6,7 @@
 #include "engine/local/local.h"
 #include "engine/local/order.h"
 #include "engine/local/strays.h"
-#include "io/loop.h"
+#include "engine/pending_events.h"
 
 #define LOCAL_STOPS_MAX 4096u /* jobs whose stops are remembered */
 
@@ -45,7 +45,8 @@ struct local_stop {
 
 struct local {
 	struct local_options options;
-	struct local_run *runs; /* owned */
+	struct pending_events pending; /* events for options.post */
+	struct local_run *runs;        /* owned */
 	struct local_stop stops[LOCAL_STOPS_MAX];
 	uint32_t stops_next;   /* index of the entry to overwrite next */
 	uint64_t nofile_limit; /* RLIMIT_NOFILE of this process before it raised it */

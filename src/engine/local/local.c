@@ -435,6 +435,17 @@ static void save_placement(struct local_run *run, const struct sched_core *core,
 	free(entry);
 }
 
+/* Whether a rescale of the run comes too late: after a stop of its generation, whose end will be
+ * posted, or after a newer rescale. */
+static bool is_late(const struct local_run *run, uint64_t generation)
+{
+	bool newer = run->has_request && run->request.command == RUN_RESCALE &&
+		generation < run->request.generation;
+
+	return newer || generation < run->state.generation ||
+		generation <= stopped_of(run->local, run->job);
+}
+
 static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
 	const struct core_placement *place)
 {
@@ -448,6 +459,8 @@ static void rescale(void *self, const struct sched_core *core, uint64_t job, uin
 		post_run(local, CORE_ENDED, job, generation);
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
+	} else if (is_late(run, generation)) {
+		return;
 	} else if (run->phase == LOCAL_ALIVE && run->state.generation < generation &&
 		!prepare_rescale(local, run, core, generation, place)) {
 		post_run(local, CORE_REFUSED, job, generation);

@@ -574,6 +574,7 @@ static void do_log(void *self, const char *text)
 }
 
 const struct sched_engine engine_sim = {.name = "sim",
+	.loses_nodes = true,
 	.start = do_start,
 	.rescale = do_rescale,
 	.stop = do_stop,

@@ -153,6 +153,7 @@ static uint32_t do_hosts(void *self, uint64_t job, uint64_t generation,
 
 const struct sched_engine sched_slurm_engine = {.name = "slurm",
 	.remote = true,
+	.loses_nodes = true,
 	.start = do_start,
 	.rescale = do_rescale,
 	.stop = do_stop,

@@ -1,7 +1,9 @@
 /*
  * The engine carries out what the scheduler's core decides: on this machine, on Slurm, or nowhere
  * (the tests' engine_sim). It is one table of calls. All calls return at once. Results come later,
- * as events of the core, never from within a call.
+ * as events of the core, never from within a call. All engines pass one suite of tests
+ * (tests/unit/engine/test_sched_engine.h). What an engine cannot do, its table says: by a call that
+ * is NULL, or by a flag.
  *
  * What each engine guarantees:
  *   - The engine answers a start with CORE_RUNS once all replicas run, with CORE_REFUSED if it
@@ -51,7 +53,8 @@ struct sched_engine_run {
 
 struct sched_engine {
 	const char *name;
-	bool remote; /* jobs run on other machines than the scheduler's */
+	bool remote;      /* jobs run on other machines than the scheduler's */
+	bool loses_nodes; /* nodes can be lost; false: they are parts of the scheduler's machine */
 	/* job is one of the core's, and place is on the core's nodes (core_job_find,
 	 * core_node_find); both are valid during the call only. */
 	void (*start)(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,

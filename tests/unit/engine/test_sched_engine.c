@@ -1,5 +1,5 @@
 /* The simulated engine keeps the contract of engine.h: see test_sched_engine.h. */
-#include "test_sched_lost.h"
+#include "test_sched_engine.h"
 
 #include "engine_sim.h"
 
@@ -32,6 +32,27 @@ static void lose(const char *node)
 	}
 }
 
+static uint32_t requested_size(uint64_t job)
+{
+	const struct esim_run *run = esim_run_of(&sim, job);
+	uint32_t replicas = 0;
+
+	for (uint32_t i = 0; run && i < run->spots_n; i++) {
+		replicas += run->spots[i].replicas;
+	}
+	return replicas;
+}
+
+/* The runs go on; messages and commands that were under way are lost. */
+static void reopen(void)
+{
+	for (uint32_t i = 0; i < sim.items_n; i++) {
+		if (sim.items[i].kind == ESIM_EVENT || sim.items[i].kind == ESIM_COMMAND) {
+			sim.items[i].kind = ESIM_FREE;
+		}
+	}
+}
+
 static struct engine_world world = {.engine = &engine_sim,
 	.self = &sim,
 	.bad_code = 1,
@@ -40,6 +61,8 @@ static struct engine_world world = {.engine = &engine_sim,
 	.next = next,
 	.starts = starts,
 	.lose = lose,
+	.requested_size = requested_size,
+	.reopen = reopen,
 	.pool = "pool"};
 
 static int set_up(void **state)
@@ -62,7 +85,5 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return suite_run(&engine_sim, NULL, 0, set_up, tear_down);
 }

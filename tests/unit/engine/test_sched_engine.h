@@ -1,270 +1,13 @@
 /*
- * Tests of the contract of sched/core/engine.h. The same tests run on the simulated engine and on
- * the engines of real processes. A world sets how a job behaves, and how a node is lost.
+ * The contract of sched/core/engine.h as a suite of tests, SUITE_CASES, which every engine passes:
+ * the simulated one, and those of real processes. A case that an engine's table excludes (a call
+ * that is NULL, a flag) is left out. A world, one for each engine, sets how a job behaves, and how
+ * a node is lost.
  */
 #ifndef TEST_SCHED_ENGINE_H
 #define TEST_SCHED_ENGINE_H
 
-#include "equal.h"
-#include "sched/core/engine.h"
-#include "within.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-
-/* The behaviour of a job. */
-enum deed {
-	DEED_LASTS,        /* runs until it is stopped, then ends */
-	DEED_GOOD,         /* exits with 0 */
-	DEED_BAD,          /* exits with bad_code */
-	DEED_IGNORES_STOP, /* runs and ignores stops */
-	DEEDS_N,
-};
-
-#define SUITE_GRACE_NS 1000000000LL
-#define SUITE_NODES    64u
-
-struct engine_world {
-	const struct sched_engine *engine;
-	void *self;
-	int bad_code;
-	int64_t wait_ms; /* longest wait for an answer, in ms */
-	/* Sets the deed of a job before its start. */
-	void (*prepare)(uint64_t job, enum deed deed);
-	/* Returns the next event, valid until the next call; NULL: none within wait_ms. */
-	const struct core_event *(*next)(int64_t wait_ms);
-	/* Returns the number of starts that had an effect so far. */
-	uint64_t (*starts)(void);
-	void (*lose)(const char *node); /* loses a node; for test_sched_lost.h */
-	/* Returns once a job that runs for the engine does its deed; NULL: it does so at once. */
-	void (*await)(uint64_t job);
-	/* Returns the number of replicas last requested of a running job on one node; 0: none yet.
-	 * NULL: jobs cannot be rescaled. */
-	uint32_t (*requested_size)(uint64_t job);
-	/* Closes the engine and opens it again; NULL: the engine has no stored state. */
-	void (*reopen)(void);
-	const char *pool; /* pool whose nodes can be requested; NULL: none */
-};
-
-/* The core only knows the nodes and jobs; its decisions are not carried out. */
-static struct suite {
-	struct engine_world *world;
-	struct sched_core *core;
-	uint64_t job;        /* the newest job */
-	uint64_t generation; /* the newest generation */
-	int64_t now_ns;
-	bool calling; /* a call of the engine is under way */
-} suite;
-
-/* ---- events ---- */
-
-/* Makes a step of the core, and treats all of its rows as stored. */
-static int suite_step(const struct core_event *event, uint64_t *job)
-{
-	struct core_event copy = *event;
-	struct core_row row;
-	int rv;
-
-	copy.now_ns = ++suite.now_ns;
-	rv = core_step(suite.core, &copy, job, NULL);
-	while (rv == 0 && core_row_next(suite.core, &row, NULL) == 1) {
-	}
-	if (rv == 0) {
-		core_rows_done(suite.core);
-	}
-	return rv;
-}
-
-static void suite_take_node(const struct core_event *event)
-{
-	int rv = suite_step(event, NULL);
-
-	assert_true(rv == 0 || rv == PAWL_ENOENT); /* PAWL_ENOENT: the core has no such node */
-}
-
-static bool suite_is_of_node(enum core_event_kind kind)
-{
-	return kind == CORE_NODE_REPORTED || kind == CORE_NODE_NOTICE || kind == CORE_NODE_DRAIN ||
-		kind == CORE_NODE_RESUME || kind == CORE_NODE_GONE;
-}
-
-/* Returns the next event; the core knows of its node when this returns. */
-static const struct core_event *suite_next(int64_t wait_ms)
-{
-	const struct core_event *event = suite.world->next(wait_ms);
-
-	assert_false(suite.calling); /* no event from within a call */
-	if (event && suite_is_of_node(event->kind)) {
-		suite_take_node(event);
-	}
-	return event;
-}
-
-/* Returns the next event. Fails if there is none; a world that did not wait the full time knows
- * that none will come. */
-static const struct core_event *suite_must_next(const char *what)
-{
-	double wait_s = (double)suite.world->wait_ms / 1000;
-	int64_t begun_ns = clock_mono_ns();
-	const struct core_event *event = suite_next(suite.world->wait_ms);
-
-	if (!event && clock_mono_ns() - begun_ns >= within_ns(wait_s)) {
-		within_late(what, wait_s, __FILE__, __LINE__);
-	}
-	if (!event) {
-		fail_msg("there is no %s", what);
-	}
-	return event;
-}
-
-/* Returns the next event of a kind and, if job is not 0, of that job. */
-static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t job)
-{
-	const struct core_event *event;
-	char what[64];
-
-	snprintf(what, sizeof(what), "event of kind %d, of job %llu", kind,
-		(unsigned long long)job);
-	do {
-		event = suite_must_next(what);
-	} while (event->kind != kind || (job != 0 && event->job != job));
-	return event;
-}
-
-/* Waits until the job runs and does its deed. */
-static void suite_runs(uint64_t job)
-{
-	suite_wait(CORE_RUNS, job);
-	if (suite.world->await) {
-		suite.world->await(job);
-	}
-}
-
-static void suite_ends(uint64_t job, enum core_end_cause cause, int exit_code)
-{
-	const struct core_event *event = suite_wait(CORE_ENDED, job);
-
-	assert_int_equal(event->end_cause, cause);
-	if (cause == CORE_END_EXITED) {
-		assert_int_equal(event->exit_code, exit_code);
-	}
-}
-
-/* Expects no event of that kind for the job for a while. */
-static void suite_silent(enum core_event_kind kind, uint64_t job, int64_t wait_ms)
-{
-	const struct core_event *event;
-
-	while ((event = suite_next(wait_ms)) != NULL) {
-		assert_false(event->kind == kind && event->job == job);
-	}
-}
-
-/* ---- calls ---- */
-
-static uint32_t suite_nodes(const struct core_node **nodes)
-{
-	static struct core_node up[SUITE_NODES];
-	const struct core_node *all;
-	uint32_t all_n = core_nodes(suite.core, &all);
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < all_n && n < SUITE_NODES; i++) {
-		if (all[i].state == CORE_NODE_UP) {
-			up[n++] = all[i];
-		}
-	}
-	*nodes = up;
-	return n;
-}
-
-/* Starts the job with a replica on each of the first n nodes that are up. */
-static void suite_start(uint64_t job, uint64_t generation, uint32_t n)
-{
-	struct core_placement_entry entries[SUITE_NODES];
-	struct core_placement place = {.entries = entries, .n = n, .replicas = n};
-	const struct core_node *nodes;
-
-	assert_true(suite_nodes(&nodes) >= n);
-	for (uint32_t i = 0; i < n; i++) {
-		entries[i] = (struct core_placement_entry){.node = nodes[i].id, .replicas = 1};
-	}
-	suite.calling = true;
-	suite.world->engine->start(suite.world->self, suite.core, job, generation, &place);
-	suite.calling = false;
-}
-
-static void suite_stop(uint64_t job, uint64_t generation, int64_t grace_ns)
-{
-	suite.calling = true;
-	suite.world->engine->stop(suite.world->self, job, generation, grace_ns);
-	suite.calling = false;
-}
-
-/* Makes a new job with that deed, and does not start it. Returns its id. */
-static uint64_t suite_job(enum deed deed)
-{
-	const struct core_request request = {.name = "job",
-		.owner = (uint32_t)geteuid(),
-		.least = 1,
-		.most = SUITE_NODES,
-		.grace_ns = SUITE_GRACE_NS};
-
-	assert_int_equal(suite_step(&(struct core_event){.kind = CORE_SUBMIT, .request = &request},
-				 &suite.job),
-		0);
-	suite.world->prepare(suite.job, deed);
-	return suite.job;
-}
-
-/* Makes a new job with that deed, and runs it on n nodes. Returns its id. */
-static uint64_t suite_running(enum deed deed, uint32_t n)
-{
-	uint64_t job = suite_job(deed);
-
-	suite_start(job, ++suite.generation, n);
-	suite_runs(job);
-	return job;
-}
-
-static void suite_list(void)
-{
-	suite.calling = true;
-	suite.world->engine->list(suite.world->self);
-	suite.calling = false;
-}
-
-static void suite_open(struct engine_world *world)
-{
-	static const struct core_queue queue = {.name = "default", .weight = 1};
-	static struct core_options options;
-	struct pawl_err err = {0};
-
-	suite = (struct suite){.world = world, .now_ns = 1000000000};
-	options = (struct core_options){.queues = &queue,
-		.queues_n = 1,
-		.round_ns = 1000000000,
-		.start_timeout_ns = 1000000000,
-		.kill_interval_ns = 1000000000,
-		.backoff_ns = 1000000000,
-		.backoff_max_ns = 1000000000,
-		.policy = &equal_policy};
-	if (core_open(&suite.core, &options, &err) != 0) {
-		fail_msg("%s", err.msg);
-	}
-}
-
-static void suite_close(void)
-{
-	core_close(suite.core);
-	suite.core = NULL;
-}
+#include "test_sched_suite.h"
 
 /* ---- the contract ---- */
 
@@ -415,28 +158,44 @@ static void suite_rescale_is_answered(void **state)
 	suite_silent(CORE_RUNS, job, 1000);
 }
 
+/* A stop blocks rescales of its generation while the job still ends, and they do not undo it. */
+static void suite_stop_blocks_rescales(void **state)
+{
+	uint64_t job = suite_running(DEED_IGNORES_STOP, 1);
+	const struct core_event *event;
+
+	suite_stop(job, ++suite.generation, 600 * SUITE_GRACE_NS);
+	suite_rescale(job, suite.generation, 2);
+	while ((event = suite_next(1000)) != NULL) {
+		assert_true(event->job != job);
+	}
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
+}
+
+/* Waits until the job was told to have so many replicas: a job's processes report it themselves. */
+static void suite_has_size(uint64_t job, uint32_t replicas)
+{
+	WITHIN_DOING(WITHIN_LONG_S, suite.world->requested_size(job) == replicas,
+		within_pace(0.01));
+}
+
 /* A rescaled job goes on with more or fewer replicas, even if the engine was reopened meanwhile. */
-static void suite_rescale_is_done_where_it_can_be(void **state)
+static void suite_rescale_is_done(void **state)
 {
 	uint64_t before = suite.world->starts();
-	uint64_t job;
+	uint64_t job = suite_running(DEED_ELASTIC, 1);
 
-	if (!suite.world->requested_size) {
-		return;
-	}
-	job = suite_running(DEED_LASTS, 1);
 	suite_rescale(job, ++suite.generation, 3);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(suite.world->requested_size(job), 3);
+	suite_has_size(job, 3);
 	suite_rescale(job, ++suite.generation, 2);
-	if (suite.world->reopen) {
-		suite.world->reopen();
-		suite_list();
-		suite_wait(CORE_LISTED, 0);
-		suite_rescale(job, suite.generation, 2);
-	}
+	suite.world->reopen();
+	suite_list();
+	suite_wait(CORE_LISTED, 0);
+	suite_rescale(job, suite.generation, 2);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	assert_int_equal(suite.world->requested_size(job), 2);
+	suite_has_size(job, 2);
 	suite_rescale(job, suite.generation - 1, 3); /* late */
 	suite_silent(CORE_RUNS, job, 1000);
 	assert_int_equal(suite.world->requested_size(job), 2);
@@ -478,21 +237,19 @@ static void suite_check_list(uint64_t runs, uint64_t generation, uint64_t ended)
 static void suite_lists(void **state)
 {
 	uint64_t ended = suite_job(DEED_GOOD);
+	uint64_t before;
 	uint64_t job;
 
 	suite_start(ended, ++suite.generation, 1);
 	suite_ends(ended, CORE_END_EXITED, 0);
 	job = suite_running(DEED_LASTS, 2);
 	suite_check_list(job, suite.generation, ended);
-	if (suite.world->reopen) {
-		uint64_t before = suite.world->starts();
-
-		suite.world->reopen();
-		suite_check_list(job, suite.generation, ended);
-		suite_start(job, suite.generation, 2); /* requested again, as after a crash */
-		suite_wait(CORE_RUNS, job);
-		assert_int_equal(suite.world->starts(), before);
-	}
+	before = suite.world->starts();
+	suite.world->reopen();
+	suite_check_list(job, suite.generation, ended);
+	suite_start(job, suite.generation, 2); /* requested again, as after a crash */
+	suite_wait(CORE_RUNS, job);
+	assert_int_equal(suite.world->starts(), before);
 	suite_stop(job, suite.generation, 0);
 	suite_ends(job, CORE_END_STOPPED, 0);
 }
@@ -538,17 +295,252 @@ static void suite_request_and_return_nodes(void **state)
 	suite_return_node(name); /* as if the first event had not been stored */
 }
 
-#define SUITE_TESTS                                                                                \
-	cmocka_unit_test(suite_start_is_answered_again_and_done_once),                             \
-		cmocka_unit_test(suite_stop_is_answered_again),                                    \
-		cmocka_unit_test(suite_stop_of_nothing_is_an_end),                                 \
-		cmocka_unit_test(suite_stop_blocks_starts),                                        \
-		cmocka_unit_test(suite_stop_overtakes),                                            \
-		cmocka_unit_test(suite_stop_of_an_old_one_ends_nothing),                           \
-		cmocka_unit_test(suite_ends_by_itself),                                            \
-		cmocka_unit_test(suite_jobs_ignoring_stop_are_killed),                             \
-		cmocka_unit_test(suite_rescale_is_answered),                                       \
-		cmocka_unit_test(suite_rescale_is_done_where_it_can_be),                           \
-		cmocka_unit_test(suite_lists), cmocka_unit_test(suite_request_and_return_nodes)
+/* Waits for the ends of the node and of the job, in any order. Does not pass the node's end to the
+ * core yet. */
+static void suite_lost(const char *node, uint64_t job)
+{
+	bool gone = false;
+	bool ended = false;
+
+	while (!gone || !ended) {
+		const struct core_event *event = suite.world->next(suite.world->wait_ms);
+
+		assert_non_null(event);
+		if (event->kind == CORE_NODE_GONE && strcmp(event->node, node) == 0) {
+			gone = true;
+		} else if (event->kind == CORE_ENDED && event->job == job) {
+			assert_int_equal(event->end_cause, CORE_END_NODE_LOST);
+			ended = true;
+		} else if (suite_is_of_node(event->kind)) {
+			suite_take_node(event);
+		}
+	}
+}
+
+/* A job with a lost node ends, on its other nodes as well; and nothing starts on the lost node. */
+static void suite_node_is_lost(void **state)
+{
+	const struct core_node *nodes;
+	char name[CORE_NAME_MAX];
+	struct core_placement_entry entry;
+	struct core_placement place = {.entries = &entry, .n = 1, .replicas = 1};
+	uint64_t job;
+
+	job = suite_running(DEED_IGNORES_STOP, 2);
+	assert_true(suite_nodes(&nodes) >= 2);
+	entry = (struct core_placement_entry){.node = nodes[0].id, .replicas = 1};
+	snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
+	suite.world->lose(name);
+	suite_lost(name, job);
+	/* The core does not know of the loss yet. */
+	job = suite_job(DEED_LASTS);
+	suite_start_at(job, ++suite.generation, &place);
+	suite_wait(CORE_REFUSED, job);
+	suite_start_at(job, suite.generation, &place);
+	suite_wait(CORE_REFUSED, job);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+}
+
+/* ---- what only the scheduler's process asks ---- */
+
+static void suite_hosts_are_those_of_the_run(void **state)
+{
+	struct sched_engine_host hosts[SUITE_NODES] = {{0}};
+	const struct sched_engine *engine = suite.world->engine;
+	uint64_t job = suite_running(DEED_LASTS, 2);
+
+	assert_int_equal(engine->hosts(suite.world->self, job, suite.generation, hosts, 1), 2);
+	assert_null(hosts[1].address); /* there was room for one */
+	assert_int_equal(
+		engine->hosts(suite.world->self, job, suite.generation, hosts, SUITE_NODES), 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_true(hosts[i].address[0] != '\0' && hosts[i].replicas == 1);
+	}
+	/* The core has decided on a change that has not come about. */
+	assert_int_equal(
+		engine->hosts(suite.world->self, job, suite.generation + 1, hosts, SUITE_NODES), 0);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
+	assert_int_equal(
+		engine->hosts(suite.world->self, job, suite.generation, hosts, SUITE_NODES), 0);
+}
+
+/* A run that each_run is to find. */
+struct suite_run {
+	uint64_t job;
+	uint32_t n; /* runs of the job that were found */
+	struct sched_engine_run run;
+};
+
+static void suite_visit(void *user, const struct sched_engine_run *run)
+{
+	struct suite_run *wanted = user;
+
+	if (run->job == wanted->job) {
+		wanted->n++;
+		wanted->run = *run;
+		assert_int_equal(access(run->dir, F_OK), 0);
+	}
+}
+
+static struct suite_run suite_find_run(uint64_t job)
+{
+	struct suite_run wanted = {.job = job};
+
+	suite.world->engine->each_run(suite.world->self, suite_visit, &wanted);
+	return wanted;
+}
+
+/* A run is found until its end was stored, even by an engine that was opened meanwhile. */
+static void suite_runs_are_found_until_forgotten(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	struct suite_run found;
+
+	suite.world->reopen();
+	found = suite_find_run(job);
+	assert_int_equal(found.n, 1);
+	assert_int_equal(found.run.start_generation, suite.generation);
+	assert_int_equal(found.run.generation, suite.generation);
+	assert_false(found.run.over);
+	suite.world->engine->forget(suite.world->self, job,
+		suite.generation); /* a live one stays */
+	assert_int_equal(suite_find_run(job).n, 1);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
+	found = suite_find_run(job);
+	assert_true(found.n == 1 && found.run.over);
+	suite.world->engine->forget(suite.world->self, job, suite.generation);
+	assert_int_equal(suite_find_run(job).n, 0);
+}
+
+static void suite_nodes_are_the_engines(void **state)
+{
+	const struct core_node *nodes;
+	uint32_t n = suite_nodes(&nodes);
+
+	for (uint32_t i = 0; i < n; i++) {
+		assert_true(suite.world->engine->has_node(suite.world->self, nodes[i].offer.name));
+	}
+	assert_false(suite.world->engine->has_node(suite.world->self, "none"));
+}
+
+/* A remark ends within its room, however small. */
+static void suite_remarks_end(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char text[64];
+
+	for (size_t cap_bytes = 1; cap_bytes <= sizeof(text); cap_bytes++) {
+		for (uint32_t i = 0; i < 2; i++) {
+			memset(text, 'x', sizeof(text));
+			suite.world->engine->remark(suite.world->self, i == 0 ? 0 : job, text,
+				cap_bytes);
+			assert_true(memchr(text, 0, cap_bytes) != NULL);
+			assert_true(cap_bytes == sizeof(text) || text[cap_bytes] == 'x');
+		}
+	}
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_END_STOPPED, 0);
+}
+
+static void suite_nothing_is_closed_or_reaped(void **state)
+{
+	if (suite.world->engine->close) {
+		suite.world->engine->close(NULL);
+	}
+	if (suite.world->engine->reap) {
+		suite.world->engine->reap(suite.world->self);
+	}
+}
+
+/* ---- all cases ---- */
+
+/* What a case needs of an engine. */
+static bool suite_always(const struct sched_engine *engine)
+{
+	return true;
+}
+
+static bool suite_loses_nodes(const struct sched_engine *engine)
+{
+	return engine->loses_nodes;
+}
+
+static bool suite_has_hosts(const struct sched_engine *engine)
+{
+	return engine->hosts != NULL;
+}
+
+static bool suite_has_runs(const struct sched_engine *engine)
+{
+	return engine->each_run != NULL && engine->forget != NULL;
+}
+
+static bool suite_names_nodes(const struct sched_engine *engine)
+{
+	return engine->has_node != NULL;
+}
+
+static bool suite_has_remarks(const struct sched_engine *engine)
+{
+	return engine->remark != NULL;
+}
+
+#define SUITE_CASES(X)                                                                             \
+	X(suite_start_is_answered_again_and_done_once, suite_always)                               \
+	X(suite_stop_is_answered_again, suite_always)                                              \
+	X(suite_stop_of_nothing_is_an_end, suite_always)                                           \
+	X(suite_stop_blocks_starts, suite_always)                                                  \
+	X(suite_stop_overtakes, suite_always)                                                      \
+	X(suite_stop_of_an_old_one_ends_nothing, suite_always)                                     \
+	X(suite_ends_by_itself, suite_always)                                                      \
+	X(suite_jobs_ignoring_stop_are_killed, suite_always)                                       \
+	X(suite_rescale_is_answered, suite_always)                                                 \
+	X(suite_rescale_is_done, suite_always)                                                     \
+	X(suite_stop_blocks_rescales, suite_always)                                                \
+	X(suite_lists, suite_always)                                                               \
+	X(suite_request_and_return_nodes, suite_always)                                            \
+	X(suite_node_is_lost, suite_loses_nodes)                                                   \
+	X(suite_hosts_are_those_of_the_run, suite_has_hosts)                                       \
+	X(suite_runs_are_found_until_forgotten, suite_has_runs)                                    \
+	X(suite_nodes_are_the_engines, suite_names_nodes)                                          \
+	X(suite_remarks_end, suite_has_remarks)                                                    \
+	X(suite_nothing_is_closed_or_reaped, suite_always)
+
+#define SUITE_TESTS_MAX 64u
+
+/* Runs the suite on the world's engine, then the engine's own tests. Returns the number of failed
+ * tests. */
+static int suite_run(const struct sched_engine *engine, const struct CMUnitTest *own, size_t own_n,
+	CMFixtureFunction set_up, CMFixtureFunction tear_down)
+{
+	static const struct {
+		struct CMUnitTest test;
+		bool (*applies)(const struct sched_engine *engine);
+	} cases[] = {
+#define X(name, needs) {cmocka_unit_test(name), needs},
+		SUITE_CASES(X)
+#undef X
+	};
+	struct CMUnitTest tests[SUITE_TESTS_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (cases[i].applies(engine)) {
+			tests[n++] = cases[i].test;
+		} else {
+			printf("not of %s: %s\n", engine->name, cases[i].test.name);
+		}
+	}
+	if (n + own_n > SUITE_TESTS_MAX) {
+		printf("more than %u tests\n", SUITE_TESTS_MAX);
+		return 1;
+	}
+	for (size_t i = 0; i < own_n; i++) {
+		tests[n++] = own[i];
+	}
+	return _cmocka_run_group_tests(engine->name, tests, n, set_up, tear_down);
+}
 
 #endif

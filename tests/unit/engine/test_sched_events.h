@@ -31,6 +31,7 @@ static void events_take(void *user, const struct core_event *event)
 {
 	struct reported *report = &events.reports[(events.first + events.n) % EVENTS_MAX];
 
+	assert_false(suite.calling); /* no event from within a call */
 	assert_true(events.n < EVENTS_MAX && event->runs_n <= EVENTS_RUNS);
 	events.n++;
 	report->event = *event;
@@ -87,6 +88,11 @@ static const char *const deed_scripts[DEEDS_N] = {
 	[DEED_GOOD] = "echo start $1 >>$0; exit 0",
 	[DEED_BAD] = "echo start $1 >>$0; exit 3",
 	[DEED_IGNORES_STOP] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
+	/* Under pawl run, all ranks begin again when their number changes: the job starts once. */
+	[DEED_ELASTIC] = ("trap 'echo saved $1 >>$0; exit 143' TERM\n"
+			  "[ -z \"$WORLD_SIZE\" ] || echo size $1 $WORLD_SIZE >>$0\n"
+			  "[ \"$RANK\" = 0 ] && [ $WORLD_SIZE -gt 1 ] || echo start $1 >>$0\n"
+			  "while :; do sleep 0.1; done"),
 };
 
 /* Counts the lines with that begin and that end. */
@@ -107,6 +113,28 @@ static uint64_t marks_count(const char *path, const char *begin, const char *end
 		fclose(file);
 	}
 	return n;
+}
+
+/* Returns the last number of replicas that the job wrote: "size JOB.GENERATION.RANK NUMBER"; 0:
+ * none. */
+static uint32_t marks_size(const char *path, uint64_t job)
+{
+	FILE *file = fopen(path, "re");
+	char line[256];
+	uint32_t size = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		unsigned long long of;
+		unsigned n;
+
+		if (sscanf(line, "size %llu.%*u.%*u %u", &of, &n) == 2 && of == job) {
+			size = n;
+		}
+	}
+	if (file) {
+		fclose(file);
+	}
+	return size;
 }
 
 /* Counts the starts: those of the first node, so each start once. */

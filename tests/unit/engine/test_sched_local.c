@@ -34,9 +34,8 @@ static struct local_world {
 	struct devices devices;
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
-	uint64_t elastic; /* a job with replicas; 0: none */
-	uint64_t tiered;  /* a job with a scratch directory; 0: none */
-	int64_t wall_ns;  /* time of all submissions, which makes their ids unique to this test */
+	uint64_t tiered; /* a job with a scratch directory; 0: none */
+	int64_t wall_ns; /* time of all submissions, which makes their ids unique to this test */
 } lw;
 
 static void prepare(uint64_t job, enum deed deed)
@@ -81,10 +80,12 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 	struct pawl_err *err)
 {
 	static const char file[] = "num_nodes: 1\nrun: exec \"$@\"\n";
-	static const char elastic[] = "replicas: 1..2\nrun: exec \"$@\"\n";
+	static const char elastic[] = "replicas: 1..4\nrun: exec \"$@\"\n";
 	static const char tiered[] =
 		"resources: {disk_tier: best}\nnum_nodes: 1\nrun: exec \"$@\"\n";
-	const char *text = job == lw.elastic ? elastic : job == lw.tiered ? tiered : file;
+	const char *text = lw.deeds[job] == DEED_ELASTIC ? elastic
+		: job == lw.tiered                       ? tiered
+							 : file;
 	char script[512];
 	const char *env[] = {"PATH=/usr/bin:/bin",
 		TIMES_ENV "=run_settle=0.3"}; /* no membership files here */
@@ -146,6 +147,11 @@ static void reopen(void)
 	open_engine();
 }
 
+static uint32_t requested_size(uint64_t job)
+{
+	return marks_size(lw.marks, job);
+}
+
 static struct engine_world world = {.engine = &engine_local,
 	.bad_code = 3,
 	.wait_ms = 60000,
@@ -153,6 +159,7 @@ static struct engine_world world = {.engine = &engine_local,
 	.next = next,
 	.starts = starts,
 	.await = await_first,
+	.requested_size = requested_size,
 	.reopen = reopen};
 
 /* ---- tests of this engine only ---- */
@@ -217,8 +224,7 @@ static void test_devices_go_with_slots(void **state)
 		snprintf(lw.devices.at[i].node, CORE_NAME_MAX, "%s", nodes[0].offer.name);
 	}
 	lw.devices.n = 4;
-	lw.elastic = suite.job + 1;
-	a = suite_running(DEED_LASTS, 1);
+	a = suite_running(DEED_ELASTIC, 1);
 	start_generation = suite.generation;
 	await_seen(a, start_generation, 0, "0");
 	rescale(a, ++suite.generation, 2);
@@ -255,14 +261,12 @@ static void test_devices_go_with_slots(void **state)
 /* The second rank joins the existing run; a repeated rescale is answered again. */
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
-	uint64_t job = suite.job + 1;
+	uint64_t job = suite_running(DEED_ELASTIC, 1);
 	static struct run_placement_entry place;
 	const struct core_event *event;
 	char second[64];
 	char dir[128];
 
-	lw.elastic = job;
-	assert_int_equal(suite_running(DEED_LASTS, 1), job);
 	snprintf(second, sizeof(second), "start %llu.%llu.1", (unsigned long long)job,
 		(unsigned long long)suite.generation);
 	for (int i = 0; i < 2; i++) {
@@ -582,7 +586,7 @@ static int be_shepherd(char **argv)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {SUITE_TESTS,
+	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
 		cmocka_unit_test(test_devices_go_with_slots),
 		cmocka_unit_test(test_who_cannot_look_takes_nobody_for_dead),
@@ -599,5 +603,5 @@ int main(int argc, char **argv)
 	if (argc > 1) {
 		return be_shepherd(argv);
 	}
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return suite_run(&engine_local, tests, sizeof(tests) / sizeof(tests[0]), set_up, tear_down);
 }

@@ -426,9 +426,8 @@ static void test_spool_is_anothers(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST,
-		cmocka_unit_test(test_scancel_of_a_pilot), cmocka_unit_test(test_slurms_notice),
-		cmocka_unit_test(test_drained_node),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_scancel_of_a_pilot),
+		cmocka_unit_test(test_slurms_notice), cmocka_unit_test(test_drained_node),
 		cmocka_unit_test(test_rescales_that_are_refused),
 		cmocka_unit_test(test_rescales_that_take_long),
 		cmocka_unit_test(test_nodes_join_and_leave),
@@ -443,7 +442,8 @@ int main(int argc, char **argv)
 
 	assert_non_null(program);
 	world_open(program, argv[2]);
-	failed = cmocka_run_group_tests_name("slurm", tests, set_up, NULL);
+	failed = suite_run(&sched_slurm_engine, tests, sizeof(tests) / sizeof(tests[0]), set_up,
+		NULL);
 	if (getenv("PAWL_LONG")) {
 		failed += cmocka_run_group_tests_name("slurm, longer", longer, set_up, NULL);
 	}

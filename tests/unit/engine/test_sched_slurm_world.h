@@ -6,7 +6,6 @@
 #define TEST_SCHED_SLURM_WORLD_H
 
 #include "test_sched_events.h"
-#include "test_sched_lost.h"
 
 #include "base/clock.h"
 #include "engine/slurm/slurm.h"
@@ -157,12 +156,6 @@ static int64_t world_now(void *user)
 	return clock_mono_ns();
 }
 
-static void world_post(void *user, const struct core_event *event)
-{
-	assert_false(suite.calling);
-	events_take(user, event);
-}
-
 /* ---- jobs ---- */
 
 static void world_prepare(uint64_t job, enum deed deed)
@@ -270,22 +263,7 @@ static void world_scales(const char *script)
 
 static uint32_t world_requested_size(uint64_t job)
 {
-	FILE *file = fopen(sw.marks, "re");
-	char line[256];
-	uint32_t size = 0;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		unsigned long long of;
-		unsigned n;
-
-		if (sscanf(line, "size %llu.%*u.%*u %u", &of, &n) == 2 && of == job) {
-			size = n;
-		}
-	}
-	if (file) {
-		fclose(file);
-	}
-	return size;
+	return marks_size(sw.marks, job);
 }
 
 /* ---- nodes ---- */
@@ -322,7 +300,7 @@ static void world_open_engine(void)
 		.poll_ns = 300 * NS_PER_MS,
 		.fence_ns = WORLD_FENCE_NS,
 		.now_ns = world_now,
-		.post = world_post,
+		.post = events_take,
 		.describe = world_describe};
 	struct pawl_err err = {0};
 

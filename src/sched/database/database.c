@@ -51,9 +51,8 @@ static const char *const migrations[] = {
 	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
-	"CREATE INDEX jobs_name ON jobs(name, over, id);",
-	"", /* records of jobs have one more word, which older versions cannot read */
-	"", /* and another one */
+	"CREATE INDEX jobs_name ON jobs(name, over, id);", "",
+	"", /* records of jobs got a word more, twice, which older versions cannot read */
 };
 #define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 

@@ -18,6 +18,7 @@
 #include "base/pages.h"
 #include "base/parallel.h"
 #include "ckpt/format/plan.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "ckpt/format/retain.h"
 #include "ckpt/tags_names.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>

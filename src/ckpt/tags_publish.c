@@ -25,6 +25,7 @@
 #include "base/fault.h"
 #include "base/wire.h"
 #include "ckpt/tags_names.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <stdio.h>

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/format/plan.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "store/dirs.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 struct fault_slot {
 	struct store_io *io;   /* the caller's request; NULL: the slot is free */
 	enum store_fault what; /* the fault of the transfer */
-	int code;              /* error code for FAIL and TEAR */
+	int code;              /* error code for FAIL, TEAR and UNANSWERED */
 	size_t len_bytes;      /* length of the transfer as the caller gave it */
 	int64_t due_ns;        /* earliest time to return it, by clock_mono_ns */
 	bool finished;         /* the inner store has returned it, or never received it */
@@ -77,6 +78,14 @@ static int pass_op(struct fault_store *f, const char *verb, const char *path, st
 	default:
 		return 0;
 	}
+}
+
+/* Loses the answer of an operation that returned rv, if its fault asks for that. */
+static int lose_answer(const struct fault_store *f, int rv, struct pawl_err *err)
+{
+	return rv == 0 && is_hit(f) && f->plan.what == STORE_FAULT_UNANSWERED
+		? pawl_err_set(err, f->plan.code, "injected fault: the answer is lost")
+		: rv;
 }
 
 /* ---- transfers ---- */
@@ -162,7 +171,8 @@ static struct store_io *take_due(struct fault_store *f)
 		}
 		slot->io = NULL;
 		io->len_bytes = slot->len_bytes;
-		if (slot->what == STORE_FAULT_FAIL || slot->what == STORE_FAULT_TEAR) {
+		if (slot->what == STORE_FAULT_FAIL || slot->what == STORE_FAULT_TEAR ||
+			slot->what == STORE_FAULT_UNANSWERED) {
 			io->rv = slot->code;
 			io->sys = 0;
 		} else if (slot->what == STORE_FAULT_SHORT && !io->write) {
@@ -227,16 +237,27 @@ static int fault_mkdir(struct store *store, const char *path, struct pawl_err *e
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "make directory", path, err);
 
-	return rv != 0 ? rv : store_mkdir(f->inner, path, err);
+	return rv != 0 ? rv : lose_answer(f, store_mkdir(f->inner, path, err), err);
 }
 
 static int fault_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err)
 {
 	struct fault_store *f = fault_of(store);
+	struct store_file *made;
 	int rv = pass_op(f, "create", path, err);
 
-	return rv != 0 ? rv : store_create(f->inner, path, size_bytes, file, err);
+	rv = rv != 0 ? rv : store_create(f->inner, path, size_bytes, &made, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = lose_answer(f, rv, err);
+	if (rv != 0) {
+		store_close_file(f->inner, made);
+		return rv;
+	}
+	*file = made;
+	return 0;
 }
 
 static int fault_open(struct store *store, const char *path, struct store_file **file,
@@ -254,7 +275,7 @@ static int fault_resize(struct store *store, struct store_file *file, uint64_t s
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "resize", "file", err);
 
-	return rv != 0 ? rv : store_resize(f->inner, file, size_bytes, err);
+	return rv != 0 ? rv : lose_answer(f, store_resize(f->inner, file, size_bytes, err), err);
 }
 
 static int fault_clone(struct store *store, const struct store_range *to,
@@ -263,7 +284,7 @@ static int fault_clone(struct store *store, const struct store_range *to,
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "clone", "file", err);
 
-	return rv != 0 ? rv : store_clone(f->inner, to, from, len_bytes, err);
+	return rv != 0 ? rv : lose_answer(f, store_clone(f->inner, to, from, len_bytes, err), err);
 }
 
 static int fault_sync(struct store *store, struct store_file *file, struct pawl_err *err)
@@ -271,7 +292,7 @@ static int fault_sync(struct store *store, struct store_file *file, struct pawl_
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "sync", "file", err);
 
-	return rv != 0 ? rv : store_sync(f->inner, file, err);
+	return rv != 0 ? rv : lose_answer(f, store_sync(f->inner, file, err), err);
 }
 
 static void fault_close_file(struct store *store, struct store_file *file)
@@ -284,7 +305,7 @@ static int fault_sync_dir(struct store *store, const char *path, struct pawl_err
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "sync directory", path, err);
 
-	return rv != 0 ? rv : store_sync_dir(f->inner, path, err);
+	return rv != 0 ? rv : lose_answer(f, store_sync_dir(f->inner, path, err), err);
 }
 
 /* Writes a small file; a torn write writes half of the bytes. */
@@ -294,10 +315,12 @@ static int fault_write_small(struct store *store, const char *path, const void *
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "write", path, err);
 
-	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR) {
+	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR && !store_is_flat(store)) {
 		store_write_small(f->inner, path, bytes, len_bytes / 2, NULL);
 	}
-	return rv != 0 ? rv : store_write_small(f->inner, path, bytes, len_bytes, err);
+	return rv != 0
+		? rv
+		: lose_answer(f, store_write_small(f->inner, path, bytes, len_bytes, err), err);
 }
 
 /* Appends to a small file; a torn append writes half of the bytes. */
@@ -310,7 +333,18 @@ static int fault_append_small(struct store *store, const char *path, const void 
 	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR) {
 		store_append_small(f->inner, path, bytes, len_bytes / 2, sync, NULL);
 	}
-	return rv != 0 ? rv : store_append_small(f->inner, path, bytes, len_bytes, sync, err);
+	return rv != 0
+		? rv
+		: lose_answer(f, store_append_small(f->inner, path, bytes, len_bytes, sync, err),
+			  err);
+}
+
+/* Zeros the second half of what was read, if its fault asks for that. */
+static void shorten(const struct fault_store *f, void *bytes, size_t len_bytes)
+{
+	if (is_hit(f) && f->plan.what == STORE_FAULT_SHORT) {
+		memset((char *)bytes + len_bytes / 2, 0, len_bytes - len_bytes / 2);
+	}
 }
 
 static int fault_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
@@ -322,8 +356,8 @@ static int fault_read_small(struct store *store, const char *path, void **bytes,
 	if (rv == 0) {
 		rv = store_read_small(f->inner, path, bytes, len_bytes, max_bytes, err);
 	}
-	if (rv == 0 && is_hit(f) && f->plan.what == STORE_FAULT_SHORT) {
-		memset((char *)*bytes + *len_bytes / 2, 0, *len_bytes - *len_bytes / 2);
+	if (rv == 0) {
+		shorten(f, *bytes, *len_bytes);
 	}
 	return rv;
 }
@@ -352,7 +386,7 @@ static int fault_rename(struct store *store, const char *from, const char *to,
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "rename", from, err);
 
-	return rv != 0 ? rv : store_rename(f->inner, from, to, how, err);
+	return rv != 0 ? rv : lose_answer(f, store_rename(f->inner, from, to, how, err), err);
 }
 
 static int fault_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
@@ -360,7 +394,7 @@ static int fault_link(struct store *store, const char *from, const char *to, str
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "link", from, err);
 
-	return rv != 0 ? rv : store_link(f->inner, from, to, err);
+	return rv != 0 ? rv : lose_answer(f, store_link(f->inner, from, to, err), err);
 }
 
 static int fault_remove(struct store *store, const char *path, struct pawl_err *err)
@@ -368,7 +402,34 @@ static int fault_remove(struct store *store, const char *path, struct pawl_err *
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "remove", path, err);
 
-	return rv != 0 ? rv : store_remove(f->inner, path, err);
+	return rv != 0 ? rv : lose_answer(f, store_remove(f->inner, path, err), err);
+}
+
+static int fault_put_if(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	const char *match, char *etag, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "put", path, err);
+
+	return rv != 0
+		? rv
+		: lose_answer(f, store_put_if(f->inner, path, bytes, len_bytes, match, etag, err),
+			  err);
+}
+
+static int fault_read_etag(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, char *etag, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "read", path, err);
+
+	if (rv == 0) {
+		rv = store_read_etag(f->inner, path, bytes, len_bytes, max_bytes, etag, err);
+	}
+	if (rv == 0) {
+		shorten(f, *bytes, *len_bytes);
+	}
+	return rv;
 }
 
 /* ---- the store ---- */
@@ -385,24 +446,29 @@ static void fault_close(struct store *store)
 static const struct store_ops fault_ops = {
 	.name = "fault",
 	.close = fault_close,
-	.mkdir = fault_mkdir,
 	.create = fault_create,
 	.open = fault_open,
 	.submit = fault_submit,
 	.reap = fault_reap,
 	.resize = fault_resize,
-	.clone = fault_clone,
 	.sync = fault_sync,
 	.close_file = fault_close_file,
-	.sync_dir = fault_sync_dir,
 	.write_small = fault_write_small,
 	.read_small = fault_read_small,
-	.append_small = fault_append_small,
 	.stat = fault_stat,
 	.list = fault_list,
+	.remove = fault_remove,
+	.put_if = fault_put_if,
+	.read_etag = fault_read_etag,
+};
+
+static const struct store_dir_ops fault_dir_ops = {
+	.mkdir = fault_mkdir,
+	.sync_dir = fault_sync_dir,
 	.rename = fault_rename,
 	.link = fault_link,
-	.remove = fault_remove,
+	.append_small = fault_append_small,
+	.clone = fault_clone,
 };
 
 int store_fault_open(struct store *inner, const struct store_fault_plan *plan, struct store **store,
@@ -413,7 +479,7 @@ int store_fault_open(struct store *inner, const struct store_fault_plan *plan, s
 	if (f == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "fault store: out of memory");
 	}
-	f->store.ops = &fault_ops;
+	f->store = (struct store){&fault_ops, store_is_flat(inner) ? NULL : &fault_dir_ops};
 	f->inner = inner;
 	store_fault_set(&f->store, plan);
 	*store = &f->store;

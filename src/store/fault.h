@@ -5,7 +5,8 @@
  * Every call but reap, close and close_file is an operation, a submit included. A transfer fails
  * when it is reaped, as on a disk; other calls fail themselves, and block where the fault is a
  * delay or a hang. An operation to which the fault does not apply works normally, or with TEAR
- * fails, doing nothing. Polls once a millisecond while it withholds a transfer.
+ * fails, doing nothing. The wrapper is flat if the inner store is; a flat store tears nothing but
+ * transfers: TEAR fails there. Polls once a millisecond while it withholds a transfer.
  */
 #ifndef STORE_FAULT_H
 #define STORE_FAULT_H
@@ -19,13 +20,16 @@ enum store_fault {
 			      success (a lying disk) */
 	STORE_FAULT_DELAY, /* takes arg_ms longer */
 	STORE_FAULT_HANG,  /* does not return until store_fault_release */
+	/* An operation that changes something does all of its work, then returns the error, as when
+	 * the answer of a server is lost. */
+	STORE_FAULT_UNANSWERED,
 };
 
 struct store_fault_plan {
 	enum store_fault what;
 	uint64_t nth;    /* from 1; counted over all operations */
 	bool forever;    /* every operation from the nth on; otherwise only the nth */
-	int code;        /* error code for FAIL and TEAR: PAWL_EIO, PAWL_ENOSPC… */
+	int code;        /* error code for FAIL, TEAR and UNANSWERED: PAWL_EIO, PAWL_ENOSPC… */
 	uint32_t arg_ms; /* delay in ms for DELAY */
 };
 

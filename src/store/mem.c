@@ -9,27 +9,20 @@
 
 #include "base/assert.h"
 #include "base/err.h"
-#include "base/wire.h"
+#include "store/dirs.h"
 #include "store/mem_disk.h"
+#include "store/mem_power.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MEM_FILE_MAX   (1u << 30) /* bytes; a larger file fails with "no space left" */
-#define TRACE_LINE_MAX (2 * STORE_PATH_MAX + 64) /* bytes */
+#define MEM_FILE_MAX (1u << 30) /* bytes; a larger file fails with "no space left" */
 
 struct mem_store {
-	struct store store;     /* first: what callers hold */
+	struct mem_power power; /* first: what callers hold */
 	struct mem_disk disk;   /* the simulated disk */
-	struct store_io *queue; /* submitted transfers, newest first */
-	struct wire_out trace;  /* text, with a NUL behind len_bytes */
-	uint64_t ops;           /* operations so far, including the one that failed */
-	uint64_t cut_at;        /* number of the operation before which power is cut; 0: none */
-	unsigned in_flight;     /* transfers in queue */
-	bool dead;              /* power was cut */
 	bool clones;            /* files can share bytes */
 };
 
@@ -37,8 +30,6 @@ struct store_file {
 	struct mem_node *node;     /* the disk's */
 	char path[STORE_PATH_MAX]; /* path at open, for messages and the trace */
 };
-
-static const struct store_ops mem_ops;
 
 static struct mem_store *mem_of(struct store *store)
 {
@@ -50,35 +41,6 @@ static const struct mem_store *mem_of_const(const struct store *store)
 {
 	ASSERT(store->ops == &mem_ops);
 	return (const struct mem_store *)store;
-}
-
-/* ---- operations ---- */
-
-static int check_power(const struct mem_store *m, const char *path, struct pawl_err *err)
-{
-	return m->dead ? pawl_err_set(err, PAWL_EIO, "%s: power lost", path) : 0;
-}
-
-/* Counts an operation and adds it to the trace by this name; fails when the power is gone. */
-__attribute__((format(printf, 3, 4))) static int begin_op(struct mem_store *m, struct pawl_err *err,
-	const char *fmt, ...)
-{
-	char line[TRACE_LINE_MAX];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(line, sizeof(line), fmt, args);
-	va_end(args);
-	m->ops++;
-	m->dead = m->dead || (m->cut_at != 0 && m->ops >= m->cut_at);
-	if (m->dead) {
-		return pawl_err_set(err, PAWL_EIO, "%s: power lost", line);
-	}
-	wire_put_raw(&m->trace, line, strlen(line));
-	wire_put_raw(&m->trace, "\n", sizeof("\n"));
-	ASSERT(!m->trace.failed);
-	m->trace.len_bytes--; /* drops the NUL, which the next line overwrites */
-	return 0;
 }
 
 /* Reports an error as a file system would. */
@@ -135,9 +97,9 @@ static int mem_mkdir(struct store *store, const char *path, struct pawl_err *err
 	if (node != NULL && node->kind != STORE_DIR) {
 		return fail_sys(err, EEXIST, "make directory", path);
 	}
-	rv = begin_op(m, err, "mkdir %s", path);
+	rv = mem_power_begin(&m->power, err, "mkdir %s", path);
 	if (rv == 0 && node == NULL) {
-		mem_dir_set(parent, m->ops, name, mem_node_new(&m->disk, STORE_DIR));
+		mem_dir_set(parent, m->power.ops, name, mem_node_new(&m->disk, STORE_DIR));
 	}
 	return rv;
 }
@@ -159,14 +121,14 @@ static int make_file(struct mem_store *m, const char *path, bool truncate, uint6
 		return fail_sys(err, ENOSPC, "create", path);
 	}
 	if (node == NULL || truncate) {
-		rv = begin_op(m, err, "create %s", path);
+		rv = mem_power_begin(&m->power, err, "create %s", path);
 	}
 	if (rv != 0) {
 		return rv;
 	}
 	if (node == NULL) {
 		node = mem_node_new(&m->disk, STORE_FILE);
-		mem_dir_set(parent, m->ops, name, node);
+		mem_dir_set(parent, m->power.ops, name, node);
 	} else if (truncate) {
 		mem_file_resize(node, 0);
 	}
@@ -206,7 +168,7 @@ static int find_file(struct mem_store *m, const char *path, struct mem_node **fi
 	struct pawl_err *err)
 {
 	struct mem_node *node = find_node(m, path);
-	int rv = check_power(m, path, err);
+	int rv = mem_power_check(&m->power, path, err);
 
 	if (rv != 0) {
 		return rv;
@@ -239,17 +201,6 @@ static void mem_close_file(struct store *store, struct store_file *file)
 	free(file);
 }
 
-static int mem_submit(struct store *store, struct store_io *io, struct pawl_err *err)
-{
-	struct mem_store *m = mem_of(store);
-
-	ASSERT(m->in_flight < STORE_DEPTH);
-	m->in_flight++;
-	io->next = m->queue;
-	m->queue = io;
-	return 0;
-}
-
 static int write_now(struct mem_store *m, const struct store_io *io)
 {
 	int rv;
@@ -257,7 +208,7 @@ static int write_now(struct mem_store *m, const struct store_io *io)
 	if (io->off_bytes > MEM_FILE_MAX - io->len_bytes) {
 		return PAWL_ENOSPC;
 	}
-	rv = begin_op(m, NULL, "write %s %llu+%zu", io->file->path,
+	rv = mem_power_begin(&m->power, NULL, "write %s %llu+%zu", io->file->path,
 		(unsigned long long)io->off_bytes, io->len_bytes);
 	if (rv == 0) {
 		mem_file_write(io->file->node, io->off_bytes, io->buf, io->len_bytes);
@@ -270,7 +221,7 @@ static int read_now(struct mem_store *m, const struct store_io *io)
 	const struct mem_bytes *bytes = &io->file->node->now;
 	size_t left;
 
-	if (m->dead) {
+	if (m->power.dead) {
 		return PAWL_EIO;
 	}
 	left = io->off_bytes < bytes->len_bytes ? bytes->len_bytes - io->off_bytes : 0;
@@ -284,24 +235,19 @@ static int read_now(struct mem_store *m, const struct store_io *io)
 static struct store_io *mem_reap(struct store *store, int timeout_ms)
 {
 	struct mem_store *m = mem_of(store);
-	struct store_io *io = m->queue;
+	struct store_io *io = mem_power_next(&m->power);
 
 	if (io == NULL) {
 		return NULL;
 	}
-	ASSERT(m->in_flight > 0);
-	m->queue = io->next;
-	m->in_flight--;
-	io->next = NULL;
 	io->rv = io->write ? write_now(m, io) : read_now(m, io);
-	io->sys = 0;
 	return io;
 }
 
 static int mem_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
 	struct pawl_err *err)
 {
-	int rv = begin_op(mem_of(store), err, "resize %s %llu", file->path,
+	int rv = mem_power_begin(&mem_of(store)->power, err, "resize %s %llu", file->path,
 		(unsigned long long)size_bytes);
 
 	if (rv == 0) {
@@ -321,7 +267,7 @@ static int mem_clone(struct store *store, const struct store_range *to,
 		return pawl_err_set(err, PAWL_ENOTSUP, "clone %s: switched off", from->file->path);
 	}
 	ASSERT(from->off_bytes + len_bytes <= now->len_bytes);
-	rv = begin_op(m, err, "clone %s %llu+%llu", to->file->path,
+	rv = mem_power_begin(&m->power, err, "clone %s %llu+%llu", to->file->path,
 		(unsigned long long)to->off_bytes, (unsigned long long)len_bytes);
 	if (rv == 0) {
 		mem_file_write(to->file->node, to->off_bytes, now->at + from->off_bytes, len_bytes);
@@ -331,7 +277,7 @@ static int mem_clone(struct store *store, const struct store_range *to,
 
 static int mem_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
-	int rv = begin_op(mem_of(store), err, "sync %s", file->path);
+	int rv = mem_power_begin(&mem_of(store)->power, err, "sync %s", file->path);
 
 	if (rv == 0) {
 		mem_file_sync(file->node);
@@ -348,7 +294,7 @@ static int mem_sync_dir(struct store *store, const char *path, struct pawl_err *
 	if (dir == NULL || dir->kind != STORE_DIR) {
 		return fail_sys(err, dir == NULL ? ENOENT : ENOTDIR, "sync directory", path);
 	}
-	rv = begin_op(m, err, "sync_dir %s", path);
+	rv = mem_power_begin(&m->power, err, "sync_dir %s", path);
 	if (rv == 0) {
 		mem_dir_sync(dir);
 	}
@@ -366,7 +312,8 @@ static int write_at(struct mem_store *m, struct mem_node *file, const char *path
 	if (len_bytes > MEM_FILE_MAX || off_bytes > MEM_FILE_MAX - len_bytes) {
 		return fail_sys(err, ENOSPC, "write", path);
 	}
-	rv = begin_op(m, err, "write %s %llu+%zu", path, (unsigned long long)off_bytes, len_bytes);
+	rv = mem_power_begin(&m->power, err, "write %s %llu+%zu", path,
+		(unsigned long long)off_bytes, len_bytes);
 	if (rv != 0) {
 		return rv;
 	}
@@ -374,7 +321,7 @@ static int write_at(struct mem_store *m, struct mem_node *file, const char *path
 	if (!sync) {
 		return 0;
 	}
-	rv = begin_op(m, err, "sync %s", path);
+	rv = mem_power_begin(&m->power, err, "sync %s", path);
 	if (rv == 0) {
 		mem_file_sync(file);
 	}
@@ -433,7 +380,7 @@ static int mem_stat(struct store *store, const char *path, enum store_kind *kind
 {
 	struct mem_store *m = mem_of(store);
 	const struct mem_node *node = find_node(m, path);
-	int rv = check_power(m, path, err);
+	int rv = mem_power_check(&m->power, path, err);
 
 	if (rv != 0) {
 		return rv;
@@ -451,7 +398,7 @@ static int mem_list(struct store *store, const char *path, store_list_fn *each, 
 {
 	struct mem_store *m = mem_of(store);
 	const struct mem_node *dir = find_node(m, path);
-	int rv = check_power(m, path, err);
+	int rv = mem_power_check(&m->power, path, err);
 
 	if (rv != 0) {
 		return rv;
@@ -510,10 +457,11 @@ static int mem_rename(struct store *store, const char *from, const char *to, enu
 		errno = sys;
 		return pawl_err_sys(err, "rename %s to %s", from, to);
 	}
-	rv = begin_op(m, err, "%s %s %s", how == STORE_EXCHANGE ? "exchange" : "rename", from, to);
+	rv = mem_power_begin(&m->power, err, "%s %s %s",
+		how == STORE_EXCHANGE ? "exchange" : "rename", from, to);
 	if (rv == 0 && node != old) {
-		mem_dir_set(from_dir, m->ops, from_name, how == STORE_EXCHANGE ? old : NULL);
-		mem_dir_set(to_dir, m->ops, to_name, node);
+		mem_dir_set(from_dir, m->power.ops, from_name, how == STORE_EXCHANGE ? old : NULL);
+		mem_dir_set(to_dir, m->power.ops, to_name, node);
 	}
 	return rv;
 }
@@ -538,9 +486,9 @@ static int mem_link(struct store *store, const char *from, const char *to, struc
 		errno = sys;
 		return pawl_err_sys(err, "link %s to %s", from, to);
 	}
-	rv = begin_op(m, err, "link %s %s", from, to);
+	rv = mem_power_begin(&m->power, err, "link %s %s", from, to);
 	if (rv == 0) {
-		mem_dir_set(dir, m->ops, name, node);
+		mem_dir_set(dir, m->power.ops, name, node);
 	}
 	return rv;
 }
@@ -564,10 +512,10 @@ static int remove_node(struct mem_store *m, const char *path, unsigned depth, st
 		rv = remove_node(m, child, depth + 1, err);
 	}
 	if (rv == 0) {
-		rv = begin_op(m, err, "remove %s", path);
+		rv = mem_power_begin(&m->power, err, "remove %s", path);
 	}
 	if (rv == 0) {
-		mem_dir_set(parent, m->ops, name, NULL);
+		mem_dir_set(parent, m->power.ops, name, NULL);
 	}
 	return rv;
 }
@@ -577,7 +525,7 @@ static int mem_remove(struct store *store, const char *path, struct pawl_err *er
 	struct mem_store *m = mem_of(store);
 
 	if (find_node(m, path) == NULL) {
-		return check_power(m, path, err);
+		return mem_power_check(&m->power, path, err);
 	}
 	return remove_node(m, path, 0, err);
 }
@@ -589,31 +537,34 @@ static void mem_close(struct store *store)
 	struct mem_store *m = mem_of(store);
 
 	mem_disk_deinit(&m->disk);
-	wire_out_deinit(&m->trace);
+	mem_power_deinit(&m->power);
 	free(m);
 }
 
-static const struct store_ops mem_ops = {
+const struct store_ops mem_ops = {
 	.name = "mem",
 	.close = mem_close,
-	.mkdir = mem_mkdir,
 	.create = mem_create,
 	.open = mem_open,
-	.submit = mem_submit,
+	.submit = mem_power_submit,
 	.reap = mem_reap,
 	.resize = mem_resize,
-	.clone = mem_clone,
 	.sync = mem_sync,
 	.close_file = mem_close_file,
-	.sync_dir = mem_sync_dir,
 	.write_small = mem_write_small,
 	.read_small = mem_read_small,
-	.append_small = mem_append_small,
 	.stat = mem_stat,
 	.list = mem_list,
+	.remove = mem_remove,
+};
+
+static const struct store_dir_ops mem_dir_ops = {
+	.mkdir = mem_mkdir,
+	.sync_dir = mem_sync_dir,
 	.rename = mem_rename,
 	.link = mem_link,
-	.remove = mem_remove,
+	.append_small = mem_append_small,
+	.clone = mem_clone,
 };
 
 int store_mem_open(struct store **store, struct pawl_err *err)
@@ -621,9 +572,9 @@ int store_mem_open(struct store **store, struct pawl_err *err)
 	struct mem_store *m = calloc(1, sizeof(*m));
 
 	ASSERT(m != NULL);
-	m->store.ops = &mem_ops;
+	m->power.store = (struct store){&mem_ops, &mem_dir_ops};
 	mem_disk_init(&m->disk);
-	*store = &m->store;
+	*store = &m->power.store;
 	return 0;
 }
 
@@ -632,24 +583,15 @@ void store_mem_clones(struct store *store, bool clones)
 	mem_of(store)->clones = clones;
 }
 
-void store_mem_cut_at(struct store *store, uint64_t n)
-{
-	struct mem_store *m = mem_of(store);
-
-	m->cut_at = n;
-	m->dead = m->dead && n != 0;
-}
-
-uint64_t store_mem_ops(const struct store *store)
-{
-	return mem_of_const(store)->ops;
-}
-
 int store_mem_after_crash(const struct store *store, enum mem_crash how, struct rng *rng,
 	struct store **after, struct pawl_err *err)
 {
-	int rv = store_mem_open(after, err);
+	int rv;
 
+	if (store_is_flat(store)) {
+		return mem_flat_after_crash(store, after, err);
+	}
+	rv = store_mem_open(after, err);
 	if (rv == 0) {
 		mem_disk_crash(&mem_of_const(store)->disk, how, rng, &mem_of(*after)->disk);
 		mem_of(*after)->clones = mem_of_const(store)->clones;
@@ -657,30 +599,44 @@ int store_mem_after_crash(const struct store *store, enum mem_crash how, struct 
 	return rv;
 }
 
-int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err)
+/* Finds the bytes of a file as they are and, in a store of directories, as of its last sync. */
+static int find_bytes(struct store *store, const char *path, struct mem_bytes *now,
+	struct mem_bytes *synced, struct pawl_err *err)
 {
 	struct mem_node *file = NULL;
+	int rv = 0;
+
+	*synced = (struct mem_bytes){0};
+	if (store_is_flat(store)) {
+		now->at = mem_flat_bytes(store, path, &now->len_bytes);
+		return now->at != NULL ? 0 : fail_sys(err, ENOENT, "open", path);
+	}
+	rv = find_file(mem_of(store), path, &file, err);
+	if (rv == 0) {
+		*now = file->now;
+		*synced = file->synced;
+	}
+	return rv;
+}
+
+int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err)
+{
+	struct mem_bytes now;
+	struct mem_bytes synced;
 	uint64_t byte = bit / 8;
 	uint8_t mask = (uint8_t)(1u << (bit % 8));
-	int rv = find_file(mem_of(store), path, &file, err);
+	int rv = find_bytes(store, path, &now, &synced, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	if (byte >= file->now.len_bytes) {
+	if (byte >= now.len_bytes) {
 		return pawl_err_set(err, PAWL_EINVAL, "flip bit %llu of %s: %zu bytes",
-			(unsigned long long)bit, path, file->now.len_bytes);
+			(unsigned long long)bit, path, now.len_bytes);
 	}
-	file->now.at[byte] ^= mask;
-	if (byte < file->synced.len_bytes) {
-		file->synced.at[byte] ^= mask;
+	now.at[byte] ^= mask;
+	if (byte < synced.len_bytes) {
+		synced.at[byte] ^= mask;
 	}
 	return 0;
-}
-
-const char *store_mem_trace(const struct store *store)
-{
-	const struct mem_store *m = mem_of_const(store);
-
-	return m->trace.len_bytes > 0 ? (const char *)m->trace.bytes : "";
 }

@@ -11,6 +11,12 @@
  * makes its half certain. So a file may have its name and not its bytes, may be removed and come
  * back, and may have two names or none when only one of two directories was synced. Memory is not
  * freed before close, a file has at most 1 GiB, and running out of memory aborts.
+ *
+ * A second kind is flat (see store_is_flat), as a bucket is. Its operations are each transfer that
+ * writes, each upload that is completed (the sync of a file), each small write and conditional put,
+ * and the removal of each object. All but the transfers are durable at once and never torn; uploads
+ * that were not completed vanish with the power. A path is not both an object and a directory:
+ * writing one then fails with PAWL_EIO.
  */
 #ifndef STORE_MEM_H
 #define STORE_MEM_H
@@ -29,13 +35,15 @@ enum mem_crash {
 };
 
 int store_mem_open(struct store **store, struct pawl_err *err);
-/* Sets whether files can share bytes (at first false). */
+int store_mem_open_flat(struct store **store, struct pawl_err *err);
+/* Sets whether files of a store of directories can share bytes (at first false). */
 void store_mem_clones(struct store *store, bool clones);
 /* Cuts power at operation n (0: never): from then on every operation, and every read, fails with
  * PAWL_EIO "power lost". */
 void store_mem_cut_at(struct store *store, uint64_t n);
 uint64_t store_mem_ops(const struct store *store); /* operations so far */
-/* Makes a new store, without a cut, from the disk after power loss; the old store stays as it is.
+/* Makes a new store of the same kind, without a cut, from the disk after power loss; the old store
+ * stays as it is.
  * Synced data and synced names survive. rng is for MEM_TEAR, which its seed reproduces; otherwise
  * it may be NULL. */
 int store_mem_after_crash(const struct store *store, enum mem_crash how, struct rng *rng,
@@ -44,7 +52,8 @@ int store_mem_after_crash(const struct store *store, enum mem_crash how, struct 
 int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err);
 /* Returns the operations that took effect, one per line, for tests of order: mkdir PATH, create
  * PATH, write PATH OFF+LEN, sync PATH, sync_dir PATH, clone PATH OFF+LEN, rename FROM TO, exchange
- * FROM TO, remove PATH. Owned by the store, valid until its next operation. */
+ * FROM TO, remove PATH; of a flat store: write PATH OFF+LEN, complete PATH, put PATH, remove PATH.
+ * Owned by the store, valid until its next operation. */
 const char *store_mem_trace(const struct store *store);
 
 #endif

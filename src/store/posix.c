@@ -491,27 +491,30 @@ static void posix_close(struct store *store)
 static const struct store_ops posix_ops = {
 	.name = "posix",
 	.close = posix_close,
-	.mkdir = posix_mkdir,
 	.create = posix_create,
 	.open = posix_open,
-	.map = posix_map,
-	.prefetch = posix_prefetch,
-	.fill = posix_fill,
 	.submit = posix_submit,
 	.reap = posix_reap,
 	.resize = posix_resize,
 	.sync = posix_sync,
 	.close_file = posix_close_file,
-	.sync_dir = posix_sync_dir,
 	.write_small = posix_write_small,
 	.read_small = posix_read_small,
-	.append_small = posix_append_small,
 	.stat = posix_stat,
 	.list = posix_list,
+	.remove = posix_remove,
+};
+
+static const struct store_dir_ops posix_dir_ops = {
+	.mkdir = posix_mkdir,
+	.map = posix_map,
+	.prefetch = posix_prefetch,
+	.fill = posix_fill,
+	.sync_dir = posix_sync_dir,
+	.append_small = posix_append_small,
 	.rename = posix_rename,
 	.clone = posix_clone,
 	.link = posix_link,
-	.remove = posix_remove,
 };
 
 /* Makes a directory and, if it is new, makes its name durable. */
@@ -579,7 +582,7 @@ int store_posix_open_split(const char *root, const char *hidden, bool create, st
 	if (ps == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "store %s: out of memory", root);
 	}
-	ps->store.ops = &posix_ops;
+	ps->store = (struct store){&posix_ops, &posix_dir_ops};
 	ps->done_end = &ps->done;
 	ps->hidden_fd = -1;
 	rv = open_base(root, create, &ps->root_fd, err);

@@ -3,7 +3,7 @@
 #define STORE_POSIX_IMPL_H
 
 #include "io/aio.h"
-#include "store/store.h"
+#include "store/dirs.h"
 
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Common to all stores: checks of arguments, and functions built from a store's operations: see
  * store.h. */
-#include "store/store.h"
+#include "store/dirs.h"
 
 #include "base/assert.h"
 #include "base/err.h"
@@ -51,6 +51,18 @@ static int check_dir_path(const char *path, struct pawl_err *err)
 	return path[0] == '\0' ? 0 : check_path(path, err);
 }
 
+bool store_is_flat(const struct store *store)
+{
+	return store->dirs == NULL;
+}
+
+/* Refuses what only directories can do. */
+static int refuse_flat(const struct store *store, const char *what, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot %s", store->ops->name,
+		what);
+}
+
 void store_close(struct store *store)
 {
 	if (store != NULL) {
@@ -62,7 +74,7 @@ int store_mkdir(struct store *store, const char *path, struct pawl_err *err)
 {
 	int rv = check_path(path, err);
 
-	return rv != 0 ? rv : store->ops->mkdir(store, path, err);
+	return rv != 0 || store_is_flat(store) ? rv : store->dirs->mkdir(store, path, err);
 }
 
 int store_mkdirs(struct store *store, const char *path, struct pawl_err *err)
@@ -71,7 +83,7 @@ int store_mkdirs(struct store *store, const char *path, struct pawl_err *err)
 	int rv = check_path(path, err);
 	size_t len = file_next_folder(path, 0); /* the first directory exists */
 
-	while (rv == 0 && (len = file_next_folder(path, len)) > 0) {
+	while (rv == 0 && !store_is_flat(store) && (len = file_next_folder(path, len)) > 0) {
 		snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
 		rv = store_mkdir(store, folder, err);
 	}
@@ -102,11 +114,10 @@ int store_open(struct store *store, const char *path, struct store_file **file,
 static int map(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
 	struct pawl_err *err)
 {
-	if (store->ops->map == NULL) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot map files",
-			store->ops->name);
+	if (store_is_flat(store) || store->dirs->map == NULL) {
+		return refuse_flat(store, "map files", err);
 	}
-	return store->ops->map(store, file, unread, bytes, err);
+	return store->dirs->map(store, file, unread, bytes, err);
 }
 
 int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
@@ -125,13 +136,13 @@ void store_prefetch(struct store *store, struct store_file *file, uint64_t off_b
 	uint64_t len_bytes)
 {
 	ASSERT(off_bytes % STORE_ALIGN == 0);
-	store->ops->prefetch(file, off_bytes, len_bytes);
+	store->dirs->prefetch(file, off_bytes, len_bytes);
 }
 
 int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err)
 {
-	return store->ops->fill(file, off_bytes, len_bytes, err);
+	return store->dirs->fill(file, off_bytes, len_bytes, err);
 }
 
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)
@@ -156,13 +167,12 @@ int store_resize(struct store *store, struct store_file *file, uint64_t size_byt
 int store_clone(struct store *store, const struct store_range *to, const struct store_range *from,
 	uint64_t len_bytes, struct pawl_err *err)
 {
-	if (store->ops->clone == NULL) {
-		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s cannot clone bytes",
-			store->ops->name);
+	if (store_is_flat(store) || store->dirs->clone == NULL) {
+		return refuse_flat(store, "clone bytes", err);
 	}
 	ASSERT(len_bytes > 0); /* 0 would mean the rest of the file to Linux */
 	ASSERT(to->off_bytes % STORE_ALIGN == 0 && from->off_bytes % STORE_ALIGN == 0);
-	return store->ops->clone(store, to, from, len_bytes, err);
+	return store->dirs->clone(store, to, from, len_bytes, err);
 }
 
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err)
@@ -181,7 +191,7 @@ int store_sync_dir(struct store *store, const char *path, struct pawl_err *err)
 {
 	int rv = check_dir_path(path, err);
 
-	return rv != 0 ? rv : store->ops->sync_dir(store, path, err);
+	return rv != 0 || store_is_flat(store) ? rv : store->dirs->sync_dir(store, path, err);
 }
 
 int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
@@ -205,7 +215,10 @@ int store_append_small(struct store *store, const char *path, const void *bytes,
 {
 	int rv = check_path(path, err);
 
-	return rv != 0 ? rv : store->ops->append_small(store, path, bytes, len_bytes, sync, err);
+	if (rv == 0 && store_is_flat(store)) {
+		return refuse_flat(store, "append to files", err);
+	}
+	return rv != 0 ? rv : store->dirs->append_small(store, path, bytes, len_bytes, sync, err);
 }
 
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
@@ -241,7 +254,7 @@ static int stop_listing(void *user, const char *name, enum store_kind kind)
 
 int store_refresh_dir(struct store *store, const char *path, struct pawl_err *err)
 {
-	return store_list(store, path, stop_listing, NULL, err);
+	return store_is_flat(store) ? 0 : store_list(store, path, stop_listing, NULL, err);
 }
 
 int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
@@ -250,7 +263,10 @@ int store_rename(struct store *store, const char *from, const char *to, enum sto
 	int rv = check_path(from, err);
 
 	rv = rv != 0 ? rv : check_path(to, err);
-	return rv != 0 ? rv : store->ops->rename(store, from, to, how, err);
+	if (rv == 0 && store_is_flat(store)) {
+		return refuse_flat(store, "rename", err);
+	}
+	return rv != 0 ? rv : store->dirs->rename(store, from, to, how, err);
 }
 
 int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
@@ -258,7 +274,10 @@ int store_link(struct store *store, const char *from, const char *to, struct paw
 	int rv = check_path(from, err);
 
 	rv = rv != 0 ? rv : check_path(to, err);
-	return rv != 0 ? rv : store->ops->link(store, from, to, err);
+	if (rv == 0 && store_is_flat(store)) {
+		return refuse_flat(store, "link", err);
+	}
+	return rv != 0 ? rv : store->dirs->link(store, from, to, err);
 }
 
 int store_remove(struct store *store, const char *path, struct pawl_err *err)
@@ -267,6 +286,40 @@ int store_remove(struct store *store, const char *path, struct pawl_err *err)
 
 	return rv != 0 ? rv : store->ops->remove(store, path, err);
 }
+
+/* ---- flat stores only ---- */
+
+static int check_flat(const struct store *store, const char *path, struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	if (rv == 0 && !store_is_flat(store)) {
+		rv = pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s has no etags",
+			store->ops->name);
+	}
+	return rv;
+}
+
+int store_put_if(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	const char *match, char etag[STORE_ETAG_MAX], struct pawl_err *err)
+{
+	int rv = check_flat(store, path, err);
+
+	return rv != 0 ? rv
+		       : store->ops->put_if(store, path, bytes, len_bytes,
+				 match != NULL ? match : "", etag, err);
+}
+
+int store_read_etag(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, char etag[STORE_ETAG_MAX], struct pawl_err *err)
+{
+	int rv = check_flat(store, path, err);
+
+	return rv != 0 ? rv
+		       : store->ops->read_etag(store, path, bytes, len_bytes, max_bytes, etag, err);
+}
+
+/* ---- publishing a small file ---- */
 
 /* Writes the directory that holds path's last name to parent. */
 static void parent_of(const char *path, char parent[STORE_PATH_MAX])
@@ -299,8 +352,8 @@ int store_publish(struct store *store, const char *path, const void *bytes, size
 	char parent[STORE_PATH_MAX];
 	int rv = check_path(path, err);
 
-	if (rv != 0) {
-		return rv;
+	if (rv != 0 || store_is_flat(store)) {
+		return rv != 0 ? rv : store_write_small(store, path, bytes, len_bytes, err);
 	}
 	parent_of(path, parent);
 	snprintf(temp, sizeof(temp), "%s.new", path);

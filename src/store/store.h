@@ -1,5 +1,7 @@
 /*
- * Stores of bytes: one interface for directories, memory and (later) object stores.
+ * Stores of bytes: one interface for directories, memory and objects. What only a store of
+ * directories can do is in dirs.h. A flat store has none: it keeps whole objects by their path,
+ * as a bucket does (see store_is_flat).
  *
  * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
  * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
@@ -8,7 +10,7 @@
  * It fails, and err names what is there: PAWL_EINVAL for a read, PAWL_EIO for a write. A path below
  * something that is no directory does not exist: PAWL_ENOENT. Reads follow a link; nothing is
  * written through one. A store and its files belong to one thread at a time. Writes are durable
- * only after a sync of the file (data) and a sync_dir of the directory that holds the name
+ * only after a sync of the file (data) and a store_sync_dir of the directory that holds the name
  * (existence, rename). After a crash a caller can rely on nothing else, and tests enforce that.
  */
 #ifndef STORE_STORE_H
@@ -27,6 +29,7 @@ struct store_file;
 #define STORE_NEST_MAX 16u   /* names in a path, and depth below a path that a remove descends to */
 #define STORE_ALIGN    4096u /* offset, length and address of a transfer are multiples of it */
 #define STORE_DEPTH    16u   /* transfers in flight in one store, at most */
+#define STORE_ETAG_MAX 128u  /* bytes of an etag, terminator included */
 
 /* One asynchronous transfer. The caller owns it and its buffer, and keeps both alive from submit
  * until reap returns it, exactly once. */
@@ -50,62 +53,46 @@ enum store_kind {
 	STORE_DIR,
 	STORE_OTHER, /* only from stat: a FIFO, a socket, a device, or a link that leads nowhere */
 };
-/* EXCHANGE: both names exist and swap atomically */
-enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
-
 /* Called for each name in a directory, "." and ".." left out, in no order. Must not change the
  * store. Return nonzero to stop; the list then succeeds. A link counts as what it leads to;
  * anything that is neither file nor directory counts as a file. */
 typedef int store_list_fn(void *user, const char *name, enum store_kind kind);
 
-/* A place in an open file. */
-struct store_range {
-	struct store_file *file;
-	uint64_t off_bytes;
-};
+struct store_dir_ops; /* dirs.h */
 
 /* The implementation's table; callers use the functions below. */
 struct store_ops {
 	const char *name; /* name of the kind, for messages */
 	void (*close)(struct store *store);
-	int (*mkdir)(struct store *store, const char *path, struct pawl_err *err);
 	int (*create)(struct store *store, const char *path, uint64_t size_bytes,
 		struct store_file **file, struct pawl_err *err);
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
-	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
-		struct pawl_err *err); /* NULL: never maps; prefetch and fill are then NULL, too */
-	void (*prefetch)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
-	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
-		struct pawl_err *err);
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
 	int (*resize)(struct store *store, struct store_file *file, uint64_t size_bytes,
 		struct pawl_err *err);
-	int (*clone)(struct store *store, const struct store_range *to,
-		const struct store_range *from, uint64_t len_bytes,
-		struct pawl_err *err); /* NULL: never */
 	int (*sync)(struct store *store, struct store_file *file, struct pawl_err *err);
 	void (*close_file)(struct store *store, struct store_file *file);
-	int (*sync_dir)(struct store *store, const char *path, struct pawl_err *err);
 	int (*write_small)(struct store *store, const char *path, const void *bytes,
 		size_t len_bytes, struct pawl_err *err);
 	int (*read_small)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 		size_t max_bytes, struct pawl_err *err);
-	int (*append_small)(struct store *store, const char *path, const void *bytes,
-		size_t len_bytes, bool sync, struct pawl_err *err);
 	int (*stat)(struct store *store, const char *path, enum store_kind *kind,
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*list)(struct store *store, const char *path, store_list_fn *each, void *user,
 		struct pawl_err *err);
-	int (*rename)(struct store *store, const char *from, const char *to, enum store_rename how,
-		struct pawl_err *err);
-	int (*link)(struct store *store, const char *from, const char *to, struct pawl_err *err);
 	int (*remove)(struct store *store, const char *path, struct pawl_err *err);
+	/* Flat stores only. match "": there must be no object. */
+	int (*put_if)(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+		const char *match, char *etag, struct pawl_err *err);
+	int (*read_etag)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+		size_t max_bytes, char *etag, struct pawl_err *err);
 };
 
 struct store {
-	const struct store_ops *ops; /* functions of the kind, whose own fields follow */
+	const struct store_ops *ops;      /* functions of the kind, whose own fields follow */
+	const struct store_dir_ops *dirs; /* functions of a store of directories; NULL: flat */
 };
 
 /* Opens a directory store at root, and makes the root and its parents if asked. Any thread may open
@@ -117,13 +104,18 @@ int store_posix_open(const char *root, bool create, struct store **store, struct
 int store_posix_open_split(const char *root, const char *hidden, bool create, struct store **store,
 	struct pawl_err *err);
 
+/*
+ * Returns whether a store is flat: it has no directories, only objects with paths.
+ *   - A file that is created is not seen under its path until it is synced; then it is whole and
+ *     durable, and replaces what had the path. Closed without a sync, it is dropped.
+ *   - A small file is written whole and durable, or not at all; names need no sync either.
+ *   - A directory exists as long as an object lies below it.
+ * Callers that write as store.h requires of a store of directories need not know the kind.
+ */
+bool store_is_flat(const struct store *store);
+
 /* Closes the store, after its files were closed. Waits for transfers in flight. NULL is fine. */
 void store_close(struct store *store);
-/* Makes one directory; its parent must exist. An existing directory is success. */
-int store_mkdir(struct store *store, const char *path, struct pawl_err *err);
-/* Makes all missing directories on the way to path except the first, which must exist. They are
- * durable once each of them, and the first, was given to store_sync_dir. */
-int store_mkdirs(struct store *store, const char *path, struct pawl_err *err);
 /* Creates a file for transfers, including reads; truncates an existing one. It has size_bytes from
  * the start, all zeros, with the space reserved where the store can: PAWL_ENOSPC comes now, not in
  * mid-write. Writes beyond the end extend it. On error an empty file may be left at path. */
@@ -133,27 +125,6 @@ int store_create(struct store *store, const char *path, uint64_t size_bytes,
  * size_bytes may be NULL. */
 int store_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
-/*
- * Maps the whole of an open file for reading, until the file is closed, if that is cheaper than to
- * transfer it because nearly all of it is in memory already. From now on no read of these bytes
- * fails, and nobody changes them: their pages are kept, and a process that opens the file for
- * writing waits until it is closed here, or for as long as the system lets us (Linux:
- * fs.lease-break-time, 45 s). PAWL_ENOTSUP, with err saying why, is the usual answer: then transfer
- * the file. Transfers work in either case.
- */
-int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
-	struct pawl_err *err);
-/* Maps a file that is not in memory: only bytes that store_fill has read since may be used. For
- * files that other processes of this node read as well. Errors as for store_map. */
-int store_map_unread(struct store *store, struct store_file *file, const uint8_t **bytes,
-	struct pawl_err *err);
-/* Starts to read these bytes of a file mapped by store_map_unread. They begin and end at a multiple
- * of STORE_ALIGN, or end with the file. */
-void store_prefetch(struct store *store, struct store_file *file, uint64_t off_bytes,
-	uint64_t len_bytes);
-/* Reads these bytes of a file mapped by store_map_unread, if they are not in memory. PAWL_EIO. */
-int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
-	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
  * with PAWL_ECORRUPT, except in the last block of a file, which need not be whole: bytes behind the
  * end are undefined. Transfers may finish in any order. If this fails, io was not taken. */
@@ -165,21 +136,11 @@ struct store_io *store_reap(struct store *store, int timeout_ms);
  * may have been longer than the file is to be. */
 int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
 	struct pawl_err *err);
-/*
- * Makes bytes of an open file appear in another file, which was created, without writing them: both
- * files share them on disk until one of them changes. Offsets are multiples of 1 MiB, and so is the
- * length unless both files end there; no transfer of to is in flight. PAWL_ENOTSUP, the usual
- * answer, where the file system cannot share bytes.
- */
-int store_clone(struct store *store, const struct store_range *to, const struct store_range *from,
-	uint64_t len_bytes, struct pawl_err *err);
 /* Waits until all reaped writes are durable (data and size, not the name). */
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 /* Closes a file, whose transfers must be reaped before. Loses no data: syncing is separate. NULL is
  * fine. */
 void store_close_file(struct store *store, struct store_file *file);
-/* Makes the names in directory path ("" = the root) durable. */
-int store_sync_dir(struct store *store, const char *path, struct pawl_err *err);
 /* Creates or truncates path with these bytes and syncs its data. Not atomic, and the name is not
  * synced: see store_publish. */
 int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
@@ -188,35 +149,39 @@ int store_write_small(struct store *store, const char *path, const void *bytes, 
  * PAWL_ELIMIT, and nothing is read. The caller frees *bytes. */
 int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, struct pawl_err *err);
-/* Appends with one write, then syncs the data if asked to; a later synced append also syncs earlier
- * ones. Creates the file when absent. A failure may leave part of the bytes behind. */
-int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
-	bool sync, struct pawl_err *err);
 /* Returns kind and size of a path. kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT
  * if absent. */
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
 	struct pawl_err *err);
 int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
 	struct pawl_err *err);
-/* Opens a directory and closes it again: from then on, NFS shows what another host put there. */
+/* Opens a directory and closes it again: from then on, NFS shows what another host put there. No
+ * effect on a flat store, which keeps no old copies. */
 int store_refresh_dir(struct store *store, const char *path, struct pawl_err *err);
-/* Renames atomically. REPLACE onto an existing non-empty directory fails with PAWL_EEXIST; EXCHANGE
- * needs both names (PAWL_ENOTSUP where the system lacks it). Across directories, both directories
- * need a sync_dir. */
-int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
-	struct pawl_err *err);
-/* Links a file, not a directory, to a second name; needs a sync_dir. PAWL_EEXIST if to exists,
- * PAWL_ENOTSUP where the system cannot link. */
-int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err);
 /* Removes a file, or a directory with all its content, never following a link. A missing path is
  * success. Not atomic. */
 int store_remove(struct store *store, const char *path, struct pawl_err *err);
+
+/* ---- flat stores only; PAWL_ENOTSUP from others ---- */
+
+/*
+ * Writes a whole object if it is what the caller expects: match NULL or "": there is none, else
+ * PAWL_EEXIST; otherwise its etag is match, else PAWL_EMISMATCH, also if it is gone. Durable on
+ * return, and etag is that of the new bytes. After any other error the object holds the old bytes
+ * or the new ones, since an answer can be lost: read it to find out.
+ */
+int store_put_if(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	const char *match, char etag[STORE_ETAG_MAX], struct pawl_err *err);
+/* Reads as store_read_small does, and gets the object's etag: no two versions of an object have the
+ * same. */
+int store_read_etag(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, char etag[STORE_ETAG_MAX], struct pawl_err *err);
 
 /* ---- built from the above, the same for every store ---- */
 
 /* Puts a small file in place, whole or not at all, durable on return: path.new, sync, rename,
  * sync_dir. On error path holds the old bytes or, when only the last step failed, the new ones;
- * path.new may be left behind and is overwritten by the next call. */
+ * path.new may be left behind and is overwritten by the next call. A flat store does without. */
 int store_publish(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/times.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>

@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "ckpt/format/merge.h"
 #include "ckpt/tags.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>

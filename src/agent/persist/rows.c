@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <stdarg.h>

@@ -10,6 +10,7 @@
 #include "ckpt/format/tensors.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <stdio.h>

@@ -12,6 +12,7 @@
 #include "ckpt/format/retain.h"
 #include "ckpt/tags.h"
 #include "sample.h"
+#include "store/dirs.h"
 #include "store/store.h"
 
 #include <errno.h>

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "pawl/err.h"
 #include "seed.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
 #include "store/store.h"

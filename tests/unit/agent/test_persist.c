@@ -5,6 +5,7 @@
 #include "ckpt/tags.h"
 #include "io/loop.h"
 #include "sample.h"
+#include "store/dirs.h"
 #include "store/store.h"
 #include "within.h"
 

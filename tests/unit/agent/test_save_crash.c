@@ -13,6 +13,7 @@
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
 #include "seed.h"
+#include "store/dirs.h"
 #include "store/mem.h"
 
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "ckpt/write.h"
 #include "sample.h"
 #include "seed.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
 

@@ -7,6 +7,7 @@
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
 #include "sample.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
 

@@ -6,6 +6,7 @@
 #include "ckpt/read.h"
 #include "ckpt/write.h"
 #include "seed.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
 

@@ -1,11 +1,13 @@
 /* One suite that every store passes: what store.h promises, and no more. Run against posix
- * (io_uring and threads), mem, and the fault store while it behaves. */
+ * (io_uring and threads), mem, and the fault store while it behaves; the flat stores pass what does
+ * not need directories (test_store_flat.c has what only they do). */
+#include "../lib/expect.h"
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
-#include "store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,6 +99,19 @@ static int open_fault(void **state)
 		store_fault_open(inner, NULL, &store, &err) != 0;
 }
 
+static int open_flat(void **state)
+{
+	return store_mem_open_flat(&store, &err);
+}
+
+static int open_flat_fault(void **state)
+{
+	struct store *inner;
+
+	return store_mem_open_flat(&inner, &err) != 0 ||
+		store_fault_open(inner, NULL, &store, &err) != 0;
+}
+
 static int close_any(void **state)
 {
 	store_close(store);
@@ -104,23 +119,6 @@ static int close_any(void **state)
 }
 
 /* ---- helpers ---- */
-
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		err.msg[0] = '\0';                                                                 \
-		if ((call) != 0) {                                                                 \
-			fail_msg("%s: %s", #call, err.msg);                                        \
-		}                                                                                  \
-	} while (0)
-
-/* Expects the call to fail with this code, and to set it in err. */
-#define FAILS(want, call)                                                                          \
-	do {                                                                                       \
-		err.code = 0;                                                                      \
-		assert_int_equal(call, want);                                                      \
-		assert_int_equal(err.code, want);                                                  \
-		assert_true(err.msg[0] != '\0');                                                   \
-	} while (0)
 
 static void *aligned(size_t len_bytes)
 {
@@ -648,55 +646,75 @@ static void file_survives_its_name(void **state)
 
 /* ---- every behaviour with every store ---- */
 
-static const struct {
+struct behaviour {
 	const char *name;
 	CMUnitTestFunction check;
-} behaviours[] = {
+};
+
+struct kind {
+	const char *name;
+	CMFixtureFunction open;
+	CMFixtureFunction close;
+};
+
+static const struct behaviour behaviours[] = {
+	{"removes", removes},
+	{"bad_paths_are_refused", bad_paths_are_refused},
+	{"read_past_the_end_is_corrupt", read_past_the_end_is_corrupt},
+	{"resized_file_has_its_size", resized_file_has_its_size},
+	{"full_queue_exactly_once", full_queue_exactly_once},
+	/* The first FLAT_N need no directories. */
 	{"small_files", small_files},
 	{"publish_replaces", publish_replaces},
 	{"directories", directories},
 	{"lists", lists},
 	{"renames", renames},
 	{"exchanges", exchanges},
-	{"removes", removes},
-	{"bad_paths_are_refused", bad_paths_are_refused},
 	{"created_file_has_its_size", created_file_has_its_size},
 	{"opens_fail_by_name", opens_fail_by_name},
-	{"read_past_the_end_is_corrupt", read_past_the_end_is_corrupt},
-	{"resized_file_has_its_size", resized_file_has_its_size},
 	{"links", links},
 	{"maps_or_refuses", maps_or_refuses},
-	{"full_queue_exactly_once", full_queue_exactly_once},
 	{"file_survives_its_name", file_survives_its_name},
 };
 
-static const struct {
-	const char *name;
-	CMFixtureFunction open;
-	CMFixtureFunction close;
-} stores[] = {
+static const struct kind kinds[] = {
 	{"posix io_uring", open_posix_uring, close_posix},
 	{"posix threads", open_posix_threads, close_posix},
 	{"posix split", open_posix_split, close_split},
 	{"mem", open_mem, close_any},
 	{"fault", open_fault, close_any},
+	{"flat mem", open_flat, close_any},
+	{"flat fault", open_flat_fault, close_any},
 };
 
 #define BEHAVIOURS_N (sizeof(behaviours) / sizeof(behaviours[0]))
-#define STORES_N     (sizeof(stores) / sizeof(stores[0]))
+#define KINDS_N      (sizeof(kinds) / sizeof(kinds[0]))
+#define FLAT_N       5u /* behaviours that need no directories */
+#define FLAT_KINDS_N 2u
+
+static char names[KINDS_N][BEHAVIOURS_N][64];
+
+/* Makes a test of each of the first n behaviours with the k-th kind of store. */
+static void list_tests(struct CMUnitTest *tests, size_t n, size_t k)
+{
+	for (size_t b = 0; b < n; b++) {
+		snprintf(names[k][b], sizeof(names[k][b]), "%s: %s", kinds[k].name,
+			behaviours[b].name);
+		tests[b] = (struct CMUnitTest){names[k][b], behaviours[b].check, kinds[k].open,
+			kinds[k].close, NULL};
+	}
+}
 
 int main(void)
 {
-	static char names[STORES_N][BEHAVIOURS_N][64];
-	struct CMUnitTest tests[STORES_N * BEHAVIOURS_N];
+	struct CMUnitTest tests[(KINDS_N - FLAT_KINDS_N) * BEHAVIOURS_N + FLAT_KINDS_N * FLAT_N];
+	size_t n = 0;
 
-	for (size_t s = 0; s < STORES_N; s++) {
-		for (size_t b = 0; b < BEHAVIOURS_N; b++) {
-			snprintf(names[s][b], sizeof(names[s][b]), "%s: %s", stores[s].name,
-				behaviours[b].name);
-			tests[s * BEHAVIOURS_N + b] = (struct CMUnitTest){names[s][b],
-				behaviours[b].check, stores[s].open, stores[s].close, NULL};
-		}
+	for (size_t k = 0; k < KINDS_N; k++) {
+		size_t of_kind = k < KINDS_N - FLAT_KINDS_N ? BEHAVIOURS_N : FLAT_N;
+
+		list_tests(tests + n, of_kind, k);
+		n += of_kind;
 	}
 	seed = test_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * good. test_store.c shows that it behaves well otherwise. */
 #include "base/clock.h"
 #include "base/err.h"
+#include "store/dirs.h"
 #include "store/fault.h"
 #include "store/mem.h"
 #include "within.h"
@@ -174,6 +175,29 @@ static void short_read_lies(void **state)
 	assert_halves('c', 'c');
 }
 
+/* Operations that fail, and have happened. */
+static void unanswered_operation_has_happened(void **state)
+{
+	struct store_file *other = NULL;
+
+	set_plan(STORE_FAULT_UNANSWERED, 1, true, PAWL_EIO, 0);
+	memset(buf, 'b', BYTES);
+	assert_int_equal(transfer(true), PAWL_EIO);
+	assert_int_equal(store_mkdir(store, "d", &err), PAWL_EIO);
+	assert_int_equal(store_write_small(store, "s", "1", 1, &err), PAWL_EIO);
+	assert_int_equal(store_append_small(store, "s", "2", 1, true, &err), PAWL_EIO);
+	assert_int_equal(store_link(store, "s", "d/s", &err), PAWL_EIO);
+	assert_int_equal(store_create(store, "g", 0, &other, &err), PAWL_EIO);
+	assert_null(other); /* set only on success */
+	assert_int_equal(store_stat(store, "g", NULL, NULL, &err), 0);
+	assert_int_equal(store_rename(store, "s", "t", STORE_REPLACE, &err), PAWL_EIO);
+	assert_int_equal(store_stat(store, "t", NULL, NULL, &err), 0); /* changes nothing */
+	assert_int_equal(store_rename(store, "s", "u", STORE_REPLACE, &err), PAWL_ENOENT);
+	assert_int_equal(store_remove(store, "d", &err), PAWL_EIO);
+	assert_int_equal(store_stat(store, "d", NULL, NULL, &err), PAWL_ENOENT);
+	assert_halves('b', 'b');
+}
+
 /* Returns whether submitting came back before the transfer was done. */
 static bool submit_delayed(void)
 {
@@ -264,6 +288,7 @@ int main(void)
 		FAULT_TEST(failed_write_does_nothing),
 		FAULT_TEST(torn_write_does_half),
 		FAULT_TEST(short_read_lies),
+		FAULT_TEST(unanswered_operation_has_happened),
 		FAULT_TEST(delay_takes_longer),
 		FAULT_TEST(hang_ends_with_release),
 		FAULT_TEST(full_queue_misbehaves),

@@ -2,7 +2,7 @@
  * what refuses, and that nothing is left. */
 #include "base/err.h"
 #include "base/fault.h"
-#include "store/store.h"
+#include "store/dirs.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,7 @@
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "store/dirs.h"
 #include "store/mem.h"
 
 #include <setjmp.h>

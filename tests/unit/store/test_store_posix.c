@@ -3,7 +3,7 @@
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "store/store.h"
+#include "store/dirs.h"
 
 #include <dirent.h>
 #include <errno.h>

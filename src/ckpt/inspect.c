@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include "base/wire.h"
 #include "ckpt/format/tensors.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
-#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,21 +34,21 @@ int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tens
 	return 0;
 }
 
-int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
+int pawl_tags_list(const char *path, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
 {
-	struct store *store;
+	struct tags_root *root;
 	struct tag_info *found = NULL;
 	struct pawl_tag *out = NULL;
-	int rv = store_posix_open(root, false, &store, err);
+	int rv = tags_root_open(path, NULL, false, &root, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = tags_list(store, NULL, &found, n, err);
-	store_close(store);
+	rv = tags_list(root, NULL, &found, n, err);
+	tags_root_close(root);
 	if (rv == 0) {
 		out = calloc(*n + 1, sizeof(*out));
-		rv = out ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to list it", root);
+		rv = out ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to list it", path);
 	}
 	for (size_t i = 0; rv == 0 && i < *n; i++) {
 		const struct tag_info *tag = &found[i];

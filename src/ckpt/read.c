@@ -209,8 +209,8 @@ static void close_files(struct store *store, struct files *files)
 }
 
 /* Opens the files of part; on error none is open. */
-static int open_files(struct store *store, const char *tag, const struct manifest_part *part,
-	struct files *files, struct pawl_err *err)
+static int open_files(struct store *store, const struct manifest *manifest,
+	const struct manifest_part *part, struct files *files, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -221,7 +221,7 @@ static int open_files(struct store *store, const char *tag, const struct manifes
 		char path[STORE_PATH_MAX];
 		uint64_t size_bytes;
 
-		manifest_file_path(path, sizeof(path), tag, part, i);
+		manifest_path(path, sizeof(path), manifest, part, i);
 		rv = store_open(store, path, &files->at[i], &size_bytes, err);
 		if (rv == 0 && size_bytes != want_bytes) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT,
@@ -235,8 +235,8 @@ static int open_files(struct store *store, const char *tag, const struct manifes
 	return rv;
 }
 
-int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
-	uint8_t *image, struct pawl_err *err)
+int reader_read(struct reader *reader, const struct manifest *manifest,
+	const struct manifest_part *part, uint8_t *image, struct pawl_err *err)
 {
 	char path[STORE_PATH_MAX];
 	struct files files;
@@ -246,9 +246,9 @@ int reader_read(struct reader *reader, const char *tag, const struct manifest_pa
 		.image = image,
 		.path = path,
 		.err = err};
-	int rv = open_files(reader->store, tag, part, &files, err);
+	int rv = open_files(reader->store, manifest, part, &files, err);
 
-	snprintf(path, sizeof(path), "%s/%s", tag, part->file);
+	snprintf(path, sizeof(path), "%s/%s", manifest->tag, part->file);
 	if (rv == 0) {
 		rv = read_chunks(&job, 0, part->chunks_n);
 		close_files(reader->store, &files);
@@ -310,19 +310,20 @@ struct part_image {
 	char path[STORE_PATH_MAX]; /* for messages */
 };
 
-int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
+int part_image_open(struct part_image **out, struct reader *reader, const struct manifest *manifest,
 	const struct manifest_part *part, struct pawl_err *err)
 {
 	struct part_image *image = FAULT_MEM("reader.image", calloc(1, sizeof(*image)));
 	int rv;
 
 	if (image == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "read %s/%s: no memory", tag, part->file);
+		return pawl_err_set(err, PAWL_ENOMEM, "read %s/%s: no memory", manifest->tag,
+			part->file);
 	}
 	image->reader = reader;
 	image->part = part;
-	snprintf(image->path, sizeof(image->path), "%s/%s", tag, part->file);
-	rv = open_files(reader->store, tag, part, &image->files, err);
+	snprintf(image->path, sizeof(image->path), "%s/%s", manifest->tag, part->file);
+	rv = open_files(reader->store, manifest, part, &image->files, err);
 	if (rv != 0) {
 		free(image);
 		return rv;

@@ -16,13 +16,13 @@ void reader_set_watcher(struct reader *reader, bool (*arrived)(void *user, uint6
 	void *user);
 
 /*
- * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several
- * chunks in flight, checking each chunk's CRC-32C as it arrives. PAWL_ECORRUPT names tag, file and
- * offset ("global_step500/model: bytes 1048576..2097151 are not what was written"), also for a file
- * that is shorter or longer. A linked part is read from its sources.
+ * Reads the whole file of part, one of manifest, into image (page aligned, part->size_bytes long),
+ * several chunks in flight, checking each chunk's CRC-32C as it arrives. PAWL_ECORRUPT names tag,
+ * file and offset ("global_step500/model: bytes 1048576..2097151 are not what was written"), also
+ * for a file that is shorter or longer. A linked part is read from its sources.
  */
-int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
-	uint8_t *image, struct pawl_err *err);
+int reader_read(struct reader *reader, const struct manifest *manifest,
+	const struct manifest_part *part, uint8_t *image, struct pawl_err *err);
 
 /* Allocates memory for images: private, page aligned, in huge pages where the system has them.
  * Returns NULL and errno on failure. */
@@ -33,10 +33,10 @@ void image_free(void *image, uint64_t size_bytes);
 
 struct part_image;
 
-/* Opens the files of part in tag, and maps the file if it is a single one and the store can; reads
- * nothing. reader and part stay the caller's, and must outlive the image. Errors as for
+/* Opens the files of part, one of manifest, and maps the file if it is a single one and the store
+ * can; reads nothing. reader and part stay the caller's, and must outlive the image. Errors as for
  * reader_read. */
-int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
+int part_image_open(struct part_image **out, struct reader *reader, const struct manifest *manifest,
 	const struct manifest_part *part, struct pawl_err *err);
 /* Reads and verifies the chunks that hold these bytes. Chunks that were read before are never
  * written again. off + len_bytes is at most the file's size. Errors as for reader_read. */

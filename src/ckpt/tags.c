@@ -1,11 +1,10 @@
-/* Roots and tags: opening, listing, pins. See tags.h for the contract.
- *
- * A tag is complete if complete.txt is OK, the manifest is intact and that of this tag, and every
- * file has its size. Each of the three alone rejects a half-written tag. */
+/* Tags: opening, listing, pins. See tags.h for the contract. A tag is complete if complete.txt is
+ * OK (in a root of directories), the manifest is intact and that of this tag, and every file has
+ * its size. Each of the three alone rejects a half-written tag. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
-#include "ckpt/tags_names.h"
+#include "ckpt/root_impl.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -16,9 +15,7 @@
 #define PINS_FILE      ".pins"
 #define PINS_MAX_BYTES (TAGS_MAX * CKPT_TAG_MAX) /* size of .pins, at most */
 
-/* Makes a failure PAWL_ECORRUPT if a required file is missing, or is no plain file or too long: the
- * tag is then broken. Other failures stay as they are. */
-static int as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
+int tags_as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
 {
 	if (rv == PAWL_ENOENT) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s is missing", tag, what);
@@ -29,54 +26,42 @@ static int as_broken(int rv, const char *tag, const char *what, struct pawl_err 
 	return rv;
 }
 
-/* Checks that complete.txt contains OK and nothing else. */
-static int check_complete(struct store *store, const char *tag, struct pawl_err *err)
+/* Checks that a manifest is that of a tag of this root. */
+static int check_is_of(struct tags_root *root, const char *tag, const struct manifest *manifest,
+	struct pawl_err *err)
 {
-	char path[TAG_PATH_MAX];
-	void *bytes;
-	size_t len_bytes;
-	bool ok;
-	int rv;
+	uint64_t step;
 
-	snprintf(path, sizeof(path), "%s/complete.txt", tag);
-	rv = store_read_small(store, path, &bytes, &len_bytes, TAG_OK_BYTES, err);
-	if (rv == PAWL_ELIMIT) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " TAG_OK, tag);
+	if (strcmp(manifest->tag, tag) != 0 || (tag_parse(tag, &step) && manifest->step != step)) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: contains the manifest of %s, step %" PRIu64, tag, manifest->tag,
+			manifest->step);
 	}
-	if (rv != 0) {
-		return as_broken(rv, tag, "complete.txt", err);
-	}
-	ok = len_bytes == TAG_OK_BYTES && memcmp(bytes, TAG_OK, TAG_OK_BYTES) == 0;
-	free(bytes);
-	if (!ok) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " TAG_OK, tag);
+	if ((manifest->gens_n > 0) != store_is_flat(root->store)) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: contains the manifest of a root of %s",
+			tag, manifest->gens_n > 0 ? "objects" : "directories");
 	}
 	return 0;
 }
 
-int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
+int tags_read_manifest(struct tags_root *root, const char *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
-	char path[TAG_PATH_MAX];
 	struct manifest m;
 	void *bytes;
 	size_t len_bytes;
-	uint64_t step;
-	int rv;
+	int rv = root->ops->read_manifest(root, tag, &bytes, &len_bytes, err);
 
-	snprintf(path, sizeof(path), "%s/.pawl/manifest", tag);
-	rv = store_read_small(store, path, &bytes, &len_bytes, MANIFEST_MAX_BYTES, err);
 	if (rv != 0) {
-		return as_broken(rv, tag, "manifest", err);
+		return rv;
 	}
 	rv = manifest_decode(&m, bytes, len_bytes, err);
 	free(bytes);
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "%s", tag);
 	}
-	if (strcmp(m.tag, tag) != 0 || (tag_parse(tag, &step) && m.step != step)) {
-		rv = pawl_err_set(err, PAWL_ECORRUPT,
-			"%s: contains the manifest of %s, step %" PRIu64, tag, m.tag, m.step);
+	rv = check_is_of(root, tag, &m, err);
+	if (rv != 0) {
 		manifest_deinit(&m);
 		return rv;
 	}
@@ -85,18 +70,18 @@ int tags_read_manifest(struct store *store, const char *tag, struct manifest *ma
 }
 
 /* Checks one of the files of a part. */
-static int check_file(struct store *store, const char *tag, const struct manifest_part *part,
-	uint32_t i, struct pawl_err *err)
+static int check_file(struct store *store, const struct manifest *manifest,
+	const struct manifest_part *part, uint32_t i, struct pawl_err *err)
 {
-	char path[TAG_PATH_MAX + sizeof(part->file)];
+	char path[STORE_PATH_MAX];
 	enum store_kind kind;
 	uint64_t size_bytes;
 	int rv;
 
-	manifest_file_path(path, sizeof(path), tag, part, i);
+	manifest_path(path, sizeof(path), manifest, part, i);
 	rv = store_stat(store, path, &kind, &size_bytes, err);
 	if (rv != 0) {
-		return as_broken(rv, tag, part->file, err);
+		return tags_as_broken(rv, manifest->tag, part->file, err);
 	}
 	if (kind != STORE_FILE) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "%s: not a file", path);
@@ -109,8 +94,7 @@ static int check_file(struct store *store, const char *tag, const struct manifes
 	return 0;
 }
 
-static int check_files(struct store *store, const char *tag, const struct manifest *manifest,
-	struct pawl_err *err)
+static int check_files(struct store *store, const struct manifest *manifest, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -118,38 +102,30 @@ static int check_files(struct store *store, const char *tag, const struct manife
 		const struct manifest_part *part = &manifest->parts[p];
 
 		for (uint32_t i = 0; i < manifest_files_n(part) && rv == 0; i++) {
-			rv = check_file(store, tag, part, i, err);
+			rv = check_file(store, manifest, part, i, err);
 		}
 	}
 	return rv;
 }
 
 /* Opens a tag. sealed: complete.txt is required. */
-static int open_tag(struct store *store, const char *tag, bool sealed, struct manifest *manifest,
+static int open_tag(struct tags_root *root, const char *tag, bool sealed, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	struct manifest m;
-	enum store_kind kind;
-	uint64_t size_bytes;
 	int rv;
 
 	rv = tags_check_name(tag, err);
 	if (rv == 0) {
-		rv = store_stat(store, tag, &kind, &size_bytes, err);
-	}
-	if (rv == 0 && kind != STORE_DIR) {
-		rv = pawl_err_set(err, PAWL_ENOENT, "%s is no directory", tag);
-	}
-	if (rv == 0 && sealed) {
-		rv = check_complete(store, tag, err);
+		rv = root->ops->check_place(root, tag, sealed, err);
 	}
 	if (rv == 0) {
-		rv = tags_read_manifest(store, tag, &m, err);
+		rv = tags_read_manifest(root, tag, &m, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	rv = check_files(store, tag, &m, err);
+	rv = check_files(root->store, &m, err);
 	if (rv != 0) {
 		manifest_deinit(&m);
 		return rv;
@@ -158,15 +134,23 @@ static int open_tag(struct store *store, const char *tag, bool sealed, struct ma
 	return 0;
 }
 
-int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err)
-{
-	return open_tag(store, tag, true, manifest, err);
-}
-
-int tag_open_unsealed(struct store *store, const char *tag, struct manifest *manifest,
+int tag_open(struct tags_root *root, const char *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
-	return open_tag(store, tag, false, manifest, err);
+	return open_tag(root, tag, true, manifest, err);
+}
+
+int tag_open_unsealed(struct tags_root *root, const char *tag, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	return open_tag(root, tag, false, manifest, err);
+}
+
+int tag_has_name(struct tags_root *root, const char *tag, bool *has, struct pawl_err *err)
+{
+	int rv = tags_check_name(tag, err);
+
+	return rv == 0 ? root->ops->has_name(root, tag, has, err) : rv;
 }
 
 /* ---- pins ---- */
@@ -251,10 +235,10 @@ static int read_pins(struct store *store, struct pins *pins, struct pawl_err *er
 	return rv;
 }
 
-int tags_check_pins(struct store *store, struct pawl_err *err)
+int tags_check_pins(struct tags_root *root, struct pawl_err *err)
 {
 	struct pins pins;
-	int rv = read_pins(store, &pins, err);
+	int rv = read_pins(root->store, &pins, err);
 
 	free(pins.tags);
 	return rv;
@@ -302,22 +286,19 @@ static int write_pins(struct store *store, const struct pins *pins, struct pawl_
 	return rv;
 }
 
-int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err)
+int tag_pin(struct tags_root *root, const char *tag, bool pinned, struct pawl_err *err)
 {
 	struct pins pins;
 	bool exists;
 	size_t n = 0;
 	int rv;
 
-	rv = tags_check_name(tag, err);
-	if (rv == 0) {
-		rv = tags_has_path(store, tag, &exists, err);
-	}
+	rv = tag_has_name(root, tag, &exists, err);
 	if (rv == 0 && pinned && !exists) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "pin %s: there is no such tag", tag);
 	}
 	if (rv == 0) {
-		rv = read_pins(store, &pins, err);
+		rv = read_pins(root->store, &pins, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -331,18 +312,18 @@ int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *
 		snprintf(pins.tags[n++], CKPT_TAG_MAX, "%s", tag);
 	}
 	pins.n = n;
-	rv = write_pins(store, &pins, err);
+	rv = write_pins(root->store, &pins, err);
 	free(pins.tags);
 	return rv;
 }
 
 /* ---- listing ---- */
 
-void tags_inspect(struct store *store, struct tag_info *info)
+void tags_inspect(struct tags_root *root, struct tag_info *info)
 {
 	struct manifest m;
 	struct pawl_err err;
-	int rv = tag_open(store, info->tag, &m, &err);
+	int rv = tag_open(root, info->tag, &m, &err);
 
 	info->state = rv == 0 ? TAG_COMPLETE : TAG_BROKEN;
 	if (rv != 0) {
@@ -357,14 +338,14 @@ void tags_inspect(struct store *store, struct tag_info *info)
 	manifest_deinit(&m);
 }
 
-int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_info **tags,
+int tags_unopened(struct tags_root *root, const struct tags_stop *stop, struct tag_info **tags,
 	size_t *n, struct pawl_err *err)
 {
 	struct tag_step *steps;
 	struct tag_info *infos;
 	struct pins pins;
 	bool pins_known;
-	int rv = tags_steps(store, stop, &steps, n, err);
+	int rv = tags_steps(root, stop, &steps, n, err);
 
 	if (rv != 0) {
 		return rv;
@@ -374,7 +355,7 @@ int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_
 		free(steps);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu tags", *n);
 	}
-	pins_known = read_pins(store, &pins, NULL) == 0;
+	pins_known = read_pins(root->store, &pins, NULL) == 0;
 	sort_pins(&pins);
 	for (size_t i = 0; i < *n; i++) {
 		memcpy(infos[i].tag, steps[i].tag, sizeof(infos[i].tag));
@@ -396,13 +377,13 @@ static int compare_infos(const void *a, const void *b)
 	return tags_compare(x->step, x->created_ns, y->step, y->created_ns);
 }
 
-int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info **tags, size_t *n,
-	struct pawl_err *err)
+int tags_list(struct tags_root *root, const struct tags_stop *stop, struct tag_info **tags,
+	size_t *n, struct pawl_err *err)
 {
 	struct tag_info *infos;
 	size_t found = 0;
 	size_t all;
-	int rv = tags_unopened(store, stop, &infos, &all, err);
+	int rv = tags_unopened(root, stop, &infos, &all, err);
 
 	if (rv != 0) {
 		return rv;
@@ -411,10 +392,10 @@ int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info
 		bool is_tag = false;
 
 		rv = tags_check_stop(stop, err);
-		rv = rv == 0 ? tags_is_tag(store, infos[i].tag, &is_tag, err) : rv;
+		rv = rv == 0 ? tags_is_tag(root, infos[i].tag, &is_tag, err) : rv;
 		if (rv == 0 && is_tag) {
 			infos[found] = infos[i];
-			tags_inspect(store, &infos[found++]);
+			tags_inspect(root, &infos[found++]);
 		}
 	}
 	if (rv != 0) {

@@ -1,6 +1,9 @@
 /*
- * The tags of a root: listing, publishing, quarantine, deletion. Works through a store, so that the
- * crash simulator can stop it anywhere.
+ * The tags of a root: listing, opening, pins, quarantine, removal. root.h opens a root, which has
+ * one of two kinds, and builds tags in it. Works through a store, so that the crash simulator can
+ * stop it anywhere. docs/format.md has both layouts.
+ *
+ * A root of directories (root_posix.c):
  *
  *   <root>/<tag>/<file>…            partitions, valid torch zips
  *   <root>/<tag>/.pawl/manifest     see manifest.h
@@ -9,6 +12,15 @@
  *   <root>/.pawl.<tag>.old/…        the old one while a new one takes its place in two renames
  *   <root>/.pawl.<tag>.del/…        no longer kept by retention, being deleted
  *   <root>/.bad/<tag>.<n>/…         quarantined, with why.txt; at most TAGS_BAD_MAX are kept
+ *
+ * A root of objects (root_object.c):
+ *
+ *   <root>/<tag>/save-<id>/<file>…  partitions; never overwritten
+ *   <root>/.pawl/tags/<tag>         the manifest; the tag exists exactly if this object does
+ *   <root>/.pawl/bad/<tag>.<n>      quarantined manifest; its reason is in <tag>.<n>.why
+ *
+ * Both kinds:
+ *
  *   <root>/latest                   optional, by other programs: names a tag to keep
  *   <root>/.pins                    pinned tags, one a line: "5" for global_step5, else "=tag"
  *
@@ -16,10 +28,6 @@
  * not ours, and are left alone. A link to a directory is a tag, too, and files of a tag may be
  * links to plain files. If anything else, such as a FIFO, has one of these names, nothing waits for
  * it, and it only makes a tag broken.
- *
- * Publishing: all of .pawl.<tag>.new is made durable in the order data, manifest, complete.txt;
- * then one rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees
- * half a tag under its name, and a step saved again replaces the old one atomically.
  */
 #ifndef CKPT_TAGS_H
 #define CKPT_TAGS_H
@@ -27,15 +35,15 @@
 #include "ckpt/format/manifest.h"
 
 struct pawl_err;
-struct store;
+struct tags_root;
 
 #define TAGS_MAX     100000u /* tags of one root */
 #define TAGS_BAD_MAX 3u
 #define TAG_PREFIX   "global_step" /* begins the name of a tag that is named after its step */
 
 enum tag_state {
-	/* complete.txt is OK, the manifest valid, every file there with its size; the payload was
-	 * not read. */
+	/* complete.txt (directories) is OK, the manifest valid, every file there with its size; the
+	 * payload was not read. */
 	TAG_COMPLETE,
 	TAG_BROKEN,   /* anything else under a tag's name */
 	TAG_UNOPENED, /* not opened; internal, not in tags_list */
@@ -54,8 +62,6 @@ struct tag_info {
 };
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step);
-/* Writes the name of the directory where a tag is being built to buf: see tag_begin. */
-void tag_new_dir(char *buf, size_t cap_bytes, const char *tag);
 /* Gets the step from the name of a tag that is named after it ("global_step" and digits, no leading
  * zero except in 0). Returns false for any other name. */
 bool tag_parse(const char *name, uint64_t *step);
@@ -72,8 +78,8 @@ struct tags_stop {
 
 /* Lists all tags, each opened and checked, ascending by step and then by age. The caller frees
  * *tags. */
-int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info **tags, size_t *n,
-	struct pawl_err *err);
+int tags_list(struct tags_root *root, const struct tags_stop *stop, struct tag_info **tags,
+	size_t *n, struct pawl_err *err);
 
 /* A tag and its step, mostly known from the name alone. */
 struct tag_step {
@@ -87,10 +93,10 @@ struct tag_step {
 
 /* Lists tags in the order of tags_list, from their names alone: reads only the manifests of tags
  * that are not named after their step, and of those that share a step with another tag. */
-int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
-	struct pawl_err *err);
+int tags_steps(struct tags_root *root, const struct tags_stop *stop, struct tag_step **tags,
+	size_t *n, struct pawl_err *err);
 /* Finds the last tag in that order, complete or not. PAWL_ENOENT: there is none. */
-int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_step *tag,
+int tags_highest(struct tags_root *root, const struct tags_stop *stop, struct tag_step *tag,
 	struct pawl_err *err);
 
 /* Options of a search for the newest complete tag. */
@@ -105,69 +111,68 @@ struct tags_search {
 /* Opens tags from the newest down to the first that is complete; older ones are not opened.
  * PAWL_ENOENT: there is no tag; PAWL_ECORRUPT: all are damaged, and err is that of the newest;
  * PAWL_EIO: one may not be read and no older one is complete; or the storage fails. */
-int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
+int tags_newest(struct tags_root *root, const struct tags_search *search, struct manifest *manifest,
 	struct pawl_err *err);
 /* Returns whether an error says that we may not read the tag, complete or not. */
 bool tag_access_denied(const struct pawl_err *why);
+/* Sets *has: whether something in the root has the name of this tag, whether Pawl made it or
+ * not. */
+int tag_has_name(struct tags_root *root, const char *tag, bool *has, struct pawl_err *err);
 /* Opens a tag: reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no
  * such tag, PAWL_ECORRUPT if it is broken. */
-int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
-/* Opens a tag as tag_open does, but does not require complete.txt. */
-int tag_open_unsealed(struct store *store, const char *tag, struct manifest *manifest,
+int tag_open(struct tags_root *root, const char *tag, struct manifest *manifest,
+	struct pawl_err *err);
+/* Opens a tag as tag_open does, but does not require complete.txt. Objects have none. */
+int tag_open_unsealed(struct tags_root *root, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);
 /* Writes complete.txt of a tag, durably. Called by the one owner of the root, which has verified
- * every byte of the tag. */
-int tag_seal(struct store *store, const char *tag, struct pawl_err *err);
+ * every byte of the tag. Objects: does nothing. */
+int tag_seal(struct tags_root *root, const char *tag, struct pawl_err *err);
 /* Checks that .pins can be read. PAWL_ECORRUPT if not: then every tag counts as pinned. */
-int tags_check_pins(struct store *store, struct pawl_err *err);
+int tags_check_pins(struct tags_root *root, struct pawl_err *err);
 
-/* A hidden name that a crash left behind, and what tags_recover does about it. */
+/* What a crash left behind, and what tags_recover does about it. */
 struct tag_leftover {
-	char name[CKPT_TAG_MAX + 32]; /* name in the root */
-	char tag[CKPT_TAG_MAX];       /* tag that the name belongs to */
-	bool put_back;                /* true: it is renamed to tag; false: removed */
+	char name
+		[MANIFEST_GEN_MAX]; /* path in the root: a hidden directory, or a folder of files */
+	char tag[CKPT_TAG_MAX];     /* tag that it belongs to */
+	bool put_back;              /* true: it is renamed to tag; false: removed */
+	bool draft;                 /* what a save was building, or is if the root is in use */
 };
 /* Lists all leftovers, in no order. The caller frees *left. */
-int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n,
+int tags_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,
 	struct pawl_err *err);
-/* Recovers at start, called by the one owner of the root: removes .pawl.<tag>.new left by a crash,
- * and finishes an interrupted replacement first. */
-int tags_recover(struct store *store, struct pawl_err *err);
+/* Recovers at start, called by the one owner of the root: removes what a crash left unfinished, and
+ * finishes an interrupted replacement first. Objects: while a manifest cannot be read, all
+ * stays. */
+int tags_recover(struct tags_root *root, struct pawl_err *err);
 
-/* Makes an empty .pawl.<tag>.new, removing a leftover, and writes its name to dir. */
-int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_bytes,
-	struct pawl_err *err);
-/* Publishes a tag: manifest, complete.txt, rename, each durable before the next. The partitions
- * must be written and synced. See above. */
-int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
-	struct pawl_err *err);
-/* Links files that other programs put into the tag's directory into the directory being built,
- * before publishing syncs it. ours: manifest of the tag that is replaced; its files are not
- * linked. */
-int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
-	struct pawl_err *err);
-void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.new, best effort */
-
-/* Moves a bad tag to .bad with why.txt. Succeeds also if there is no such tag. */
-int tag_quarantine(struct store *store, const char *tag, const char *why, struct pawl_err *err);
-/* Deletes a tag, pinned or not: renames it to a hidden name first, then removes it. Succeeds also
- * if it does not exist. */
-int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
-/* Deletes those of n tags that keep does not mark: renames all of them to hidden names, durably,
- * then removes them. */
-int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
+/* Takes a bad tag out of the list, and keeps it with the reason. Succeeds also if there is no such
+ * tag. */
+int tag_quarantine(struct tags_root *root, const char *tag, const char *why, struct pawl_err *err);
+/* Lists the paths in the store of what tag_quarantine kept, in no order and not more than some
+ * thousands; store_remove removes each. The caller frees them by tags_free_paths. */
+int tags_list_bad(struct tags_root *root, char ***paths, size_t *n, struct pawl_err *err);
+void tags_free_paths(char **paths, size_t n);
+/* Deletes a tag, pinned or not: no reader finds it any more, then its files are removed. Succeeds
+ * also if it does not exist. */
+int tag_remove(struct tags_root *root, const char *tag, struct pawl_err *err);
+/* Deletes those of n tags that keep does not mark: no reader finds any of them, durably, before the
+ * first file is removed. */
+int tags_drop(struct tags_root *root, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err);
 /* Marks in keep the tags of a root that the rule (retain.h) keeps, and the one that its file
  * "latest" names. Opens tags that are TAG_UNOPENED where that makes a difference. */
 struct retain_rule;
-int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct tag_info *tags,
+int tags_plan_retain(struct tags_root *root, const struct retain_rule *rule, struct tag_info *tags,
 	size_t n, bool *keep, struct pawl_err *err);
 /* Deletes the tags that the rule does not keep; opens no tag that stays in any case. Call it only
  * after a newer tag is durable. */
-int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
-int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);
+int tags_retain(struct tags_root *root, const struct retain_rule *rule, struct pawl_err *err);
+int tag_pin(struct tags_root *root, const char *tag, bool pinned, struct pawl_err *err);
 /* Finds the newest tag of a step: "global_step<step>" if it exists, else another tag of that step.
  * PAWL_ENOENT. */
-int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err);
+int tag_find_step(struct tags_root *root, uint64_t step, char tag[CKPT_TAG_MAX],
+	struct pawl_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names of tags, and listings of directories: see tags_names.h. */
+/* Names of tags, and listings of folders: see tags_names.h. */
 #include "ckpt/tags_names.h"
 
 #include "base/assert.h"
@@ -13,13 +13,6 @@
 
 #define NAMES_FIRST 64u             /* names allocated at first; doubled when full */
 #define NAMES_MAX   (4u * TAGS_MAX) /* names of one directory that are listed, at most */
-
-_Static_assert(CKPT_TAG_MAX - 1 + sizeof(TAG_HIDDEN_PREFIX ".new") <= TAG_NAME_MAX,
-	"a tag can be hidden");
-_Static_assert(TAG_NAME_MAX + sizeof("/.pawl/manifest") <= TAG_PATH_MAX, "and its files found");
-_Static_assert(TAG_NAME_MAX <= STORE_NAME_MAX, "a hidden tag is one name of a path");
-_Static_assert(1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
-	"<tag>/.pawl/<folders>/<file> is not too deep for a store");
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step)
 {
@@ -75,44 +68,6 @@ int tags_check_name(const char *tag, struct pawl_err *err)
 		tag, CKPT_TAG_MAX - 1);
 }
 
-int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err)
-{
-	char inner[TAG_PATH_MAX];
-
-	snprintf(inner, sizeof(inner), "%s/.pawl", name);
-	return tags_has_path(store, inner, ours, err);
-}
-
-void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
-{
-	snprintf(name, TAG_NAME_MAX, TAG_HIDDEN_PREFIX "%s%s", tag, suffix);
-}
-
-void tag_new_dir(char *buf, size_t cap_bytes, const char *tag)
-{
-	snprintf(buf, cap_bytes, TAG_HIDDEN_PREFIX "%s.new", tag);
-}
-
-bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
-{
-	size_t prefix = strlen(TAG_HIDDEN_PREFIX);
-	const char *suffix = strrchr(name, '.');
-	size_t len_bytes;
-
-	if (strncmp(name, TAG_HIDDEN_PREFIX, prefix) != 0 || suffix < name + prefix ||
-		(strcmp(suffix, ".new") != 0 && strcmp(suffix, ".old") != 0 &&
-			strcmp(suffix, ".del") != 0)) {
-		return false;
-	}
-	len_bytes = (size_t)(suffix - name) - prefix;
-	if (len_bytes >= CKPT_TAG_MAX) {
-		return false;
-	}
-	memcpy(tag, name + prefix, len_bytes);
-	tag[len_bytes] = '\0';
-	return tag_valid(tag);
-}
-
 /* ---- lists of names ---- */
 
 /* Collects a name, since the store must not change during a listing. */
@@ -121,7 +76,7 @@ static int add_name(void *user, const char *text, enum store_kind kind)
 	struct tag_names *names = user;
 	struct tag_name name = {.number = 0};
 
-	if (kind != STORE_DIR || strlen(text) >= sizeof(name.name)) {
+	if (kind != names->kind || strlen(text) >= sizeof(name.name)) {
 		return 0;
 	}
 	memcpy(name.name, text, strlen(text) + 1);
@@ -156,12 +111,12 @@ static int compare_numbers(const void *a, const void *b)
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct tag_name *name),
-	struct tag_names *names, struct pawl_err *err)
+int tags_list_names(struct store *store, const char *dir, enum store_kind kind,
+	bool (*wanted)(struct tag_name *name), struct tag_names *names, struct pawl_err *err)
 {
 	int rv;
 
-	*names = (struct tag_names){.wanted = wanted};
+	*names = (struct tag_names){.kind = kind, .wanted = wanted};
 	rv = store_list(store, dir, add_name, names, err);
 	if (rv == 0 && names->rv != 0) {
 		rv = pawl_err_set(err, names->rv, "list tags: %s",
@@ -182,13 +137,6 @@ bool tags_want_tag(struct tag_name *name)
 {
 	name->number = 0;
 	return tag_parse(name->name, &name->number) || tag_valid(name->name);
-}
-
-bool tags_want_hidden(struct tag_name *name)
-{
-	char tag[CKPT_TAG_MAX];
-
-	return tags_parse_hidden(name->name, tag);
 }
 
 bool tags_want_numbered(struct tag_name *name)

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/tags_names.h"
+#include "ckpt/root_impl.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -29,11 +29,11 @@ bool tag_access_denied(const struct pawl_err *why)
 	return why->code == PAWL_EIO && (why->sys == EACCES || why->sys == EPERM);
 }
 
-int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl_err *err)
+int tags_is_tag(struct tags_root *root, const char *name, bool *is_tag, struct pawl_err *err)
 {
 	struct pawl_err why;
 	uint64_t step;
-	int rv = tags_is_ours(store, name, is_tag, &why);
+	int rv = root->ops->is_ours(root, name, is_tag, &why);
 
 	if (rv != 0 && tag_access_denied(&why)) {
 		/* only names of a step count, since a root may contain lost+found */
@@ -64,15 +64,16 @@ uint64_t tags_trailing_number(const char *tag)
 /* ---- in order, unopened ---- */
 
 /* Reads the step of a tag that is not named after it; *is_tag is false if it is no tag. */
-static int read_step(struct store *store, struct tag_step *tag, bool *is_tag, struct pawl_err *err)
+static int read_step(struct tags_root *root, struct tag_step *tag, bool *is_tag,
+	struct pawl_err *err)
 {
 	struct manifest m;
-	int rv = tags_is_tag(store, tag->tag, is_tag, err);
+	int rv = tags_is_tag(root, tag->tag, is_tag, err);
 
 	if (rv != 0 || !*is_tag) {
 		return rv;
 	}
-	if (tags_read_manifest(store, tag->tag, &m, NULL) != 0) {
+	if (tags_read_manifest(root, tag->tag, &m, NULL) != 0) {
 		tag->step = tags_trailing_number(tag->tag);
 		return 0;
 	}
@@ -98,7 +99,7 @@ static int compare_steps(const void *a, const void *b)
 	return tags_compare(x->step, x->created_ns, y->step, y->created_ns);
 }
 
-static int fill_steps(struct store *store, const struct tags_stop *stop,
+static int fill_steps(struct tags_root *root, const struct tags_stop *stop,
 	const struct tag_names *names, struct tag_step *steps, size_t *found, struct pawl_err *err)
 {
 	int rv = 0;
@@ -113,7 +114,7 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 		tag->named = tag_parse(tag->tag, &tag->step);
 		if (!tag->named) {
 			rv = tags_check_stop(stop, err);
-			rv = rv == 0 ? read_step(store, tag, &is_tag, err) : rv;
+			rv = rv == 0 ? read_step(root, tag, &is_tag, err) : rv;
 		}
 		*found += rv == 0 && is_tag;
 	}
@@ -128,7 +129,7 @@ static bool has_same_step(const struct tag_step *tags, size_t n, size_t i)
 }
 
 /* Sorts tags by step, and those of one step by age, which is read from the manifest. */
-static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
+static void sort_steps(struct tags_root *root, struct tag_step *tags, size_t n)
 {
 	struct manifest m;
 	bool aged = false;
@@ -136,7 +137,7 @@ static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
 	qsort(tags, n, sizeof(*tags), compare_steps);
 	for (size_t i = 0; i < n; i++) {
 		if (tags[i].named && has_same_step(tags, n, i) &&
-			tags_read_manifest(store, tags[i].tag, &m, NULL) == 0) {
+			tags_read_manifest(root, tags[i].tag, &m, NULL) == 0) {
 			tags[i].created_ns = m.created_ns;
 			manifest_deinit(&m);
 			aged = true;
@@ -147,13 +148,13 @@ static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
 	}
 }
 
-int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
-	struct pawl_err *err)
+int tags_steps(struct tags_root *root, const struct tags_stop *stop, struct tag_step **tags,
+	size_t *n, struct pawl_err *err)
 {
 	struct tag_names names;
 	struct tag_step *steps;
 	size_t found = 0;
-	int rv = tags_list_names(store, "", tags_want_tag, &names, err);
+	int rv = root->ops->list(root, &names, err);
 
 	if (rv != 0) {
 		return rv;
@@ -162,14 +163,14 @@ int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_ste
 	if (steps == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu tags", names.n);
 	} else {
-		rv = fill_steps(store, stop, &names, steps, &found, err);
+		rv = fill_steps(root, stop, &names, steps, &found, err);
 	}
 	free(names.at);
 	if (rv != 0) {
 		free(steps);
 		return rv;
 	}
-	sort_steps(store, steps, found);
+	sort_steps(root, steps, found);
 	*tags = steps;
 	*n = found;
 	return 0;
@@ -177,18 +178,18 @@ int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_ste
 
 /* ---- from the newest down ---- */
 
-int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_step *tag,
+int tags_highest(struct tags_root *root, const struct tags_stop *stop, struct tag_step *tag,
 	struct pawl_err *err)
 {
 	struct tag_step *tags = NULL;
 	size_t n = 0;
 	bool is_tag = false;
-	int rv = tags_steps(store, stop, &tags, &n, err);
+	int rv = tags_steps(root, stop, &tags, &n, err);
 
 	while (rv == 0 && !is_tag && n-- > 0) {
 		*tag = tags[n];
 		is_tag = !tag->named;
-		rv = is_tag ? 0 : tags_is_tag(store, tag->tag, &is_tag, err);
+		rv = is_tag ? 0 : tags_is_tag(root, tag->tag, &is_tag, err);
 	}
 	free(tags);
 	if (rv == 0 && !is_tag) {
@@ -198,21 +199,21 @@ int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_s
 }
 
 /* Opens a tag. PAWL_ENOENT also if the directory is not a tag of ours. */
-static int try_tag(struct store *store, const struct tag_step *tag, struct manifest *manifest,
+static int try_tag(struct tags_root *root, const struct tag_step *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	bool is_tag = true;
-	int rv = tag->named ? tags_is_tag(store, tag->tag, &is_tag, err) : 0;
+	int rv = tag->named ? tags_is_tag(root, tag->tag, &is_tag, err) : 0;
 
 	if (rv == 0 && !is_tag) {
 		rv = PAWL_ENOENT;
 	}
-	return rv == 0 ? tag_open(store, tag->tag, manifest, err) : rv;
+	return rv == 0 ? tag_open(root, tag->tag, manifest, err) : rv;
 }
 
 /* Tries tags from the newest down. If none is complete, err says why: a tag that may not be read
  * takes precedence over damaged ones, since it may be complete. */
-static int search_down(struct store *store, const struct tags_search *search,
+static int search_down(struct tags_root *root, const struct tags_search *search,
 	const struct tag_step *tags, size_t n, struct manifest *manifest, struct pawl_err *err)
 {
 	int none = pawl_err_set(err, PAWL_ENOENT, "no complete checkpoint");
@@ -221,7 +222,7 @@ static int search_down(struct store *store, const struct tags_search *search,
 		struct pawl_err why = {0};
 		int rv = tags_check_stop(search->stop, &why);
 
-		rv = rv == 0 ? try_tag(store, &tags[n], manifest, &why) : rv;
+		rv = rv == 0 ? try_tag(root, &tags[n], manifest, &why) : rv;
 		if (rv == 0) {
 			return 0;
 		}
@@ -243,16 +244,16 @@ static int search_down(struct store *store, const struct tags_search *search,
 	return none;
 }
 
-int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
+int tags_newest(struct tags_root *root, const struct tags_search *search, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	struct tag_step *tags = NULL;
 	struct pawl_err why = {0};
 	size_t n = 0;
-	int rv = tags_steps(store, search->stop, &tags, &n, &why);
+	int rv = tags_steps(root, search->stop, &tags, &n, &why);
 
 	if (rv == 0) {
-		rv = search_down(store, search, tags, n, manifest, &why);
+		rv = search_down(root, search, tags, n, manifest, &why);
 	}
 	free(tags);
 	if (rv != 0 && err != NULL) {
@@ -261,7 +262,8 @@ int tags_newest(struct store *store, const struct tags_search *search, struct ma
 	return rv;
 }
 
-int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err)
+int tag_find_step(struct tags_root *root, uint64_t step, char tag[CKPT_TAG_MAX],
+	struct pawl_err *err)
 {
 	struct tag_step *tags = NULL;
 	size_t n = 0;
@@ -269,11 +271,11 @@ int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], st
 	int rv;
 
 	tag_of_step(tag, CKPT_TAG_MAX, step);
-	rv = tags_is_tag(store, tag, &found, err);
+	rv = tags_is_tag(root, tag, &found, err);
 	if (rv != 0 || found) {
 		return rv;
 	}
-	rv = tags_steps(store, NULL, &tags, &n, err);
+	rv = tags_steps(root, NULL, &tags, &n, err);
 	while (rv == 0 && n-- > 0 && !found) {
 		found = !tags[n].named && tags[n].step == step;
 		if (found) {

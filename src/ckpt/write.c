@@ -257,6 +257,7 @@ static void start_job(struct job *job)
 	zip_plan_pickle(job->plan)->crc = 0;
 	job->part->depth = 0;
 	job->part->sources_n = 0;
+	job->part->at[0] = (struct manifest_file){0, true};
 }
 
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
@@ -291,12 +292,13 @@ struct made {
 };
 
 struct update {
-	struct job job;                   /* the part being written */
-	const char *base_tag;             /* tag of the base */
-	const struct manifest_part *base; /* the previous part */
-	struct made *made;                /* one entry per chunk */
-	uint32_t chunks_n;                /* chunks of the part */
-	uint32_t same_n;                  /* unchanged chunks */
+	struct job job;                       /* the part being written */
+	const struct manifest *manifest;      /* manifest being made; NULL: without gens */
+	const struct manifest *base_manifest; /* manifest of the base */
+	const struct manifest_part *base;     /* the previous part */
+	struct made *made;                    /* one entry per chunk */
+	uint32_t chunks_n;                    /* chunks of the part */
+	uint32_t same_n;                      /* unchanged chunks */
 };
 
 /* Completes all chunks, computes their checksums, and finds those that are unchanged. */
@@ -412,7 +414,7 @@ static int write_cloned(struct update *update)
 	int rv = 0;
 
 	for (uint32_t i = 0; i < manifest_files_n(update->base) && rv == 0; i++) {
-		manifest_file_path(path, sizeof(path), update->base_tag, update->base, i);
+		manifest_path(path, sizeof(path), update->base_manifest, update->base, i);
 		rv = store_open(store, path, &sources[i], NULL, job->err);
 	}
 	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
@@ -482,7 +484,7 @@ static int link_file(struct update *update, uint32_t from, uint32_t to)
 	char fresh[STORE_PATH_MAX];
 	int rv;
 
-	manifest_file_path(old, sizeof(old), update->base_tag, update->base, from);
+	manifest_path(old, sizeof(old), update->base_manifest, update->base, from);
 	manifest_file_path(fresh, sizeof(fresh), job->dir, job->part, to);
 	rv = store_mkdirs(store, fresh, job->err);
 	return rv == 0 ? store_link(store, old, fresh, job->err) : rv;
@@ -512,6 +514,13 @@ static int write_own(struct update *update)
 	return write_file(update, path, job->part->sources[0], true);
 }
 
+/* Returns whether the base's file is a whole file with the part's content. */
+static bool is_unchanged_file(const struct update *update)
+{
+	return update->same_n == update->chunks_n && update->base->sources_n == 0 &&
+		update->base->size_bytes == update->job.part->size_bytes;
+}
+
 /* Writes a linked part, or links the whole file if nothing changed. PAWL_ENOTSUP: neither is
  * possible. */
 static int write_linked(struct update *update)
@@ -521,7 +530,7 @@ static int write_linked(struct update *update)
 	bool all = update->same_n == update->chunks_n;
 	int rv = 0;
 
-	if (all && update->base->sources_n == 0 && update->base->size_bytes == part->size_bytes) {
+	if (is_unchanged_file(update)) {
 		return link_file(update, 0, 0);
 	}
 	if (part->raw || !place_chunks(update, from)) {
@@ -538,16 +547,84 @@ static int write_linked(struct update *update)
 	return rv;
 }
 
+/* ---- stores of objects ---- */
+
+/* Makes one of the base's files the to-th of the part. PAWL_ENOENT: it is gone, or is another file
+ * by now. */
+static int use_file(struct update *update, uint32_t from, uint32_t to)
+{
+	const struct manifest_file *file = &update->base->at[from];
+	const char *dir = update->base_manifest->gens[file->gen].dir;
+	uint32_t gen = manifest_find_gen(update->manifest, dir);
+	char path[STORE_PATH_MAX];
+	enum store_kind kind;
+	uint64_t size_bytes;
+	int rv;
+
+	ASSERT(gen != UINT32_MAX); /* the caller has added the base's gens */
+	manifest_path(path, sizeof(path), update->base_manifest, update->base, from);
+	rv = store_stat(update->job.writer->store, path, &kind, &size_bytes, update->job.err);
+	if (rv == 0 &&
+		(kind != STORE_FILE || size_bytes != manifest_file_bytes(update->base, from))) {
+		rv = PAWL_ENOENT;
+	}
+	if (rv == 0) {
+		update->job.part->at[to] = (struct manifest_file){gen, file->own_name};
+	}
+	return rv;
+}
+
+/* Writes the changed chunks, and uses the base's files for the others. PAWL_ENOTSUP: the part must
+ * be written whole; so must it after PAWL_ENOENT. */
+static int write_used(struct update *update)
+{
+	struct manifest_part *part = update->job.part;
+	uint32_t from[MANIFEST_SOURCES] = {0};
+	bool all = update->same_n == update->chunks_n;
+	int rv = 0;
+
+	if (strcmp(part->file, update->base->file) != 0) {
+		return PAWL_ENOTSUP; /* files are found by the part's name */
+	}
+	if (is_unchanged_file(update)) {
+		return use_file(update, 0, 0);
+	}
+	if (part->raw || !place_chunks(update, from)) {
+		return PAWL_ENOTSUP;
+	}
+	part->at[0] = (struct manifest_file){0, false};
+	for (uint32_t i = all ? 0 : 1; i < part->sources_n && rv == 0; i++) {
+		rv = use_file(update, from[i], i);
+	}
+	return rv == 0 && !all ? write_own(update) : rv;
+}
+
+/* ---- every store ---- */
+
 static int write_whole(struct update *update)
 {
 	struct job *job = &update->job;
 	char path[STORE_PATH_MAX];
 
+	job->part->sources_n = 0;
+	job->part->at[0] = (struct manifest_file){0, true};
 	for (uint32_t i = 0; i < update->chunks_n; i++) {
 		update->made[i].same = false;
 	}
 	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
 	return write_file(update, path, job->plan->size_bytes, false);
+}
+
+/* Writes a part that has unchanged chunks so that it shares them with the base. */
+static int write_shared(struct update *update)
+{
+	int rv;
+
+	if (update->base_manifest->gens_n > 0) {
+		return write_used(update);
+	}
+	rv = write_cloned(update);
+	return rv == PAWL_ENOTSUP ? write_linked(update) : rv;
 }
 
 /* Writes the part in the way that the store allows; whole also if the base is gone. */
@@ -558,10 +635,7 @@ static int write_update(struct update *update)
 	if (rv != 0) {
 		return rv;
 	}
-	rv = update->same_n > 0 ? write_cloned(update) : PAWL_ENOTSUP;
-	if (rv == PAWL_ENOTSUP && update->same_n > 0) {
-		rv = write_linked(update);
-	}
+	rv = update->same_n > 0 ? write_shared(update) : PAWL_ENOTSUP;
 	if (rv == PAWL_ENOTSUP || rv == PAWL_ENOENT) {
 		return write_whole(update);
 	}
@@ -569,9 +643,9 @@ static int write_update(struct update *update)
 	return rv;
 }
 
-int writer_update(struct writer *writer, const char *dir, struct manifest_part *part,
-	struct zip_plan *plan, const struct write_source *source, const char *base_tag,
-	const struct manifest_part *base, struct pawl_err *err)
+int writer_update(struct writer *writer, const char *dir, const struct manifest *manifest,
+	struct manifest_part *part, struct zip_plan *plan, const struct write_source *source,
+	const struct manifest *base, const struct manifest_part *base_part, struct pawl_err *err)
 {
 	struct update update = {.job = {.writer = writer,
 					.dir = dir,
@@ -579,13 +653,14 @@ int writer_update(struct writer *writer, const char *dir, struct manifest_part *
 					.plan = plan,
 					.source = source,
 					.err = err},
-		.base_tag = base_tag,
-		.base = base,
+		.manifest = manifest,
+		.base_manifest = base,
+		.base = base_part,
 		.chunks_n = ckpt_chunks(plan->size_bytes)};
 	int rv;
 
 	ASSERT(part->chunks_n == update.chunks_n);
-	ASSERT(part->sums != NULL && base->sums != NULL && writer->bounces == NULL);
+	ASSERT(part->sums != NULL && base_part->sums != NULL && writer->bounces == NULL);
 	update.made =
 		FAULT_MEM("writer.update", calloc(update.chunks_n + 1u, sizeof(*update.made)));
 	if (update.made == NULL) {

@@ -30,25 +30,31 @@ void writer_close(struct writer *writer); /* NULL is fine */
 
 /*
  * Writes dir/part->file whole and syncs it. plan's entry CRCs are filled; part->chunks gets the
- * checksums, and part->sums if there is room for them. The last chunk of a raw file is padded to a
- * multiple of STORE_ALIGN, and the padding is cut off again. On error a half-written file may be
- * left behind.
+ * checksums, and part->sums if there is room for them; part->at[0] is the file, for a manifest
+ * whose gens[0] is dir. The last chunk of a raw file is padded to a multiple of STORE_ALIGN, and
+ * the padding is cut off again. On error a half-written file may be left behind.
  */
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
 	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err);
 
 /*
- * Writes a part as writer_write does, except for chunks that are unchanged from base, a part with
- * sums of a durable tag of the same store. A chunk counts as unchanged if it has the same length,
- * CRC-32C and CRC-32: together they miss one change in 2^64. Where files can share bytes
- * (store_clone) the file is whole all the same. Else, if nothing changed, it is a hard link to the
- * base's file. Else it is linked: the changed chunks go to a source of their own, the other sources
- * are hard links, and part's sources and places (room for one per chunk) say where each chunk is.
- * The file is written whole if it can be neither: raw files, which others read; more than
- * MANIFEST_SOURCES sources; stores without hard links. source must yield its own memory.
+ * Writes a part as writer_write does, except for chunks that are unchanged from base_part, a part
+ * with sums of base, the manifest of a durable tag of the same store. A chunk counts as unchanged
+ * if it has the same length, CRC-32C and CRC-32: together they miss one change in 2^64. source must
+ * yield its own memory. Three ways, by what the store can do:
+ *   - Files share bytes (store_clone): the file is whole all the same.
+ *   - Hard links: if nothing changed, the file is a link to the base's. Else it is linked: the
+ *     changed chunks go to a source of their own, the other sources are links, and part's sources
+ *     and places (room for one per chunk) say where each chunk is.
+ *   - base has gens: the part is linked likewise, but nothing is made besides the source with the
+ *     changed chunks. part->at names the base's own files, by their number in the gens of manifest,
+ *     which has those of base (manifest_add_gens).
+ * The file is written whole if none is possible: raw files, which others read; more than
+ * MANIFEST_SOURCES sources; stores without hard links; a file of base that is gone or has another
+ * name. Without gens manifest may be NULL.
  */
-int writer_update(struct writer *writer, const char *dir, struct manifest_part *part,
-	struct zip_plan *plan, const struct write_source *source, const char *base_tag,
-	const struct manifest_part *base, struct pawl_err *err);
+int writer_update(struct writer *writer, const char *dir, const struct manifest *manifest,
+	struct manifest_part *part, struct zip_plan *plan, const struct write_source *source,
+	const struct manifest *base, const struct manifest_part *base_part, struct pawl_err *err);
 
 #endif

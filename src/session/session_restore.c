@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/parallel.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
-#include "store/store.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ void pawl_restore_close(struct pawl_restore *restore)
 		wire_out_deinit(&out);
 	}
 	reader_close(restore->reader);
-	store_close(restore->store);
+	tags_root_close(restore->root);
 	manifest_deinit(&restore->manifest);
 	free(restore);
 }
@@ -89,15 +89,15 @@ static int open_store(struct pawl_restore *restore, const char *root, const char
 	struct pawl_err *err)
 {
 	const struct tags_search any = {NULL, NULL, NULL};
-	int rv = store_posix_open(root, false, &restore->store, err);
+	int rv = tags_root_open(root, NULL, false, &restore->root, err);
 
 	if (rv == 0) {
-		rv = reader_open(&restore->reader, restore->store, err);
+		rv = reader_open(&restore->reader, tags_root_store(restore->root), err);
 	}
 	if (rv == 0 && tag) {
-		rv = tag_open(restore->store, tag, &restore->manifest, err);
+		rv = tag_open(restore->root, tag, &restore->manifest, err);
 	} else if (rv == 0) {
-		rv = tags_newest(restore->store, &any, &restore->manifest, err);
+		rv = tags_newest(restore->root, &any, &restore->manifest, err);
 	}
 	if (rv == 0) {
 		rv = list_store(restore, err);
@@ -137,14 +137,14 @@ int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct paw
 	struct pawl_err *err)
 {
 	char tag[CKPT_TAG_MAX];
-	struct store *store;
+	struct tags_root *opened;
 	int rv = 0;
 
 	if (has_step) {
-		rv = store_posix_open(root, false, &store, err);
+		rv = tags_root_open(root, NULL, false, &opened, err);
 		if (rv == 0) {
-			rv = tag_find_step(store, step, tag, err);
-			store_close(store);
+			rv = tag_find_step(opened, step, tag, err);
+			tags_root_close(opened);
 		}
 	}
 	if (rv != 0) {
@@ -203,7 +203,7 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 		rv = zip_plan_init_raw(&part->zip, &part->info.size_bytes, 1, err);
 	}
 	if (rv == 0 && !part->image) {
-		rv = part_image_open(&part->image, restore->reader, restore->manifest.tag,
+		rv = part_image_open(&part->image, restore->reader, &restore->manifest,
 			part->manifest, err);
 		if (rv == 0) { /* other ranks may read it, too */
 			part_image_share(part->image, true);

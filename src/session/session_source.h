@@ -47,7 +47,7 @@ struct pawl_restore {
 	struct pawl_restore_info info;
 	struct source_part *parts; /* info.parts_n entries */
 	struct source_rank *ranks; /* memory: info.world entries */
-	struct store *store;       /* store: the root */
+	struct tags_root *root;    /* store: the root */
 	struct reader *reader;     /* store: reads partitions */
 	struct manifest manifest;  /* store: the tag's manifest */
 	char tag[CKPT_TAG_MAX];    /* name of the checkpoint */

@@ -7,9 +7,9 @@
 #include "session/session.h"
 
 #include "base/err.h"
+#include "ckpt/root.h"
 #include "ckpt/snap/cuda.h"
 #include "ckpt/write.h"
-#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,10 +80,10 @@ static int mark_devices(struct cuda **cuda, const struct session_part *part, str
 
 /* A writer of this rank into the store. */
 struct session_stream {
-	struct store *store;      /* the root */
+	struct tags_root *root;
 	struct writer *writer;    /* writer into the store */
 	struct cuda *cuda;        /* NULL: nothing lay on a device so far */
-	char dir[STORE_NAME_MAX]; /* directory that the agent has made */
+	char dir[STORE_NAME_MAX]; /* folder that the agent has made */
 };
 
 int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err)
@@ -95,10 +95,9 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to stream");
 	}
 	memcpy(stream->dir, ckpt->current.stream_dir, sizeof(stream->dir));
-	rv = store_posix_open_split(ckpt->options.root, ckpt->options.hidden, false, &stream->store,
-		err);
+	rv = tags_root_open(ckpt->options.root, ckpt->options.hidden, false, &stream->root, err);
 	if (rv == 0) {
-		rv = writer_open(&stream->writer, stream->store, true, err);
+		rv = writer_open(&stream->writer, tags_root_store(stream->root), true, err);
 	}
 	if (rv != 0) {
 		session_stream_close(stream);
@@ -118,7 +117,7 @@ void session_stream_close(struct session_stream *stream)
 	if (stream) {
 		cuda_close(stream->cuda);
 		writer_close(stream->writer);
-		store_close(stream->store);
+		tags_root_close(stream->root);
 		free(stream);
 	}
 }

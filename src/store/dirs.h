@@ -1,6 +1,8 @@
 /*
  * What only a store of directories can do: see store.h. A flat store needs no directories, so that
  * making and syncing one succeeds and does nothing; all else is PAWL_ENOTSUP there.
+ *
+ * Only the parts of ckpt that know both kinds of roots include this file; tools/tidy.py holds that.
  */
 #ifndef STORE_DIRS_H
 #define STORE_DIRS_H

@@ -14,6 +14,23 @@
 
 #define HEADER_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
 
+/* Goes through the places of all files, and drops the folders that are not used. */
+static void use(struct manifest *manifest)
+{
+	char path[1024];
+
+	for (uint32_t p = 0; p < manifest->parts_n; p++) {
+		const struct manifest_part *part = &manifest->parts[p];
+
+		for (uint32_t i = 0; i < manifest_files_n(part); i++) {
+			manifest_path(path, sizeof(path), manifest, part, i);
+			ASSERT(strlen(path) < sizeof(path) - 1);
+		}
+	}
+	manifest_prune_gens(manifest);
+	ASSERT(manifest_check(manifest, NULL) == 0);
+}
+
 static void decode(const uint8_t *bytes, size_t len_bytes)
 {
 	struct manifest manifest;
@@ -29,6 +46,7 @@ static void decode(const uint8_t *bytes, size_t len_bytes)
 		ASSERT(out.len_bytes == len_bytes);
 		ASSERT(memcmp(out.bytes, bytes, len_bytes) == 0);
 	}
+	use(&manifest);
 	wire_out_deinit(&out);
 	manifest_deinit(&manifest);
 }
@@ -58,6 +76,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	uint32_t chunks[] = {1, 2};
 	struct manifest_place places[] = {{1, 0}, {0, 0}};
+	struct manifest_gen gens[] = {{"global_step500/save-1f"}, {"a/save-2"}};
 	uint8_t table[] = "table";
 	struct manifest_part parts[] = {
 		{.name = "model",
@@ -67,28 +86,32 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 			.size_bytes = CKPT_CHUNK + 4096,
 			.chunks_n = 2,
 			.chunks = chunks,
-			.sums = i == 2 ? chunks : NULL,
-			.sources_n = i == 2 ? 2 : 0,
+			.sums = i >= 2 ? chunks : NULL,
+			.sources_n = i >= 2 ? 2 : 0,
 			.sources = {4096, CKPT_CHUNK},
 			.places = places,
+			.at = {{0, false}, {1, true}},
 			.tensors = table,
 			.tensors_bytes = sizeof(table)},
 		{.name = "rng",
 			.file = "rng-rank0",
 			.size_bytes = 4096,
 			.chunks_n = 1,
-			.chunks = chunks},
+			.chunks = chunks,
+			.at = {{1, true}}},
 	};
 	const struct manifest manifest = {.step = 500,
 		.tag = "global_step500",
 		.job = "job 7",
 		.world = 2,
 		.parts_n = i == 1 ? 1 : 2,
-		.parts = parts};
+		.parts = parts,
+		.gens_n = i == 3 ? 2 : 0,
+		.gens = gens};
 	struct wire_out out = {0};
 	size_t len_bytes;
 
-	if (i > 2) {
+	if (i > 3) {
 		return 0;
 	}
 	manifest_encode(&manifest, &out);

@@ -6,8 +6,8 @@
 #include "ckpt/format/plan.h"
 #include "ckpt/format/zip.h"
 #include "ckpt/read.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
-#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,28 +92,28 @@ static void check_tag(const char *version)
 	static struct memory_file file;
 	struct manifest manifest;
 	struct reader *reader;
-	struct store *store;
-	char root[1024];
+	struct tags_root *root;
+	char path[1024];
 	uint8_t *image;
 
-	snprintf(root, sizeof(root), "%s/%s", golden, version);
-	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
-	assert_int_equal(tag_open(store, "global_step500", &manifest, NULL), 0);
+	snprintf(path, sizeof(path), "%s/%s", golden, version);
+	assert_int_equal(tags_root_open(path, NULL, false, &root, NULL), 0);
+	assert_int_equal(tag_open(root, "global_step500", &manifest, NULL), 0);
 	assert_int_equal(manifest.step, 500);
 	assert_string_equal(manifest.job, "writetag");
 	assert_int_equal(manifest.parts_n, 1);
 	assert_in_range(manifest.parts[0].size_bytes, 1, FILE_MAX);
 	image = image_alloc(manifest.parts[0].size_bytes);
 	assert_non_null(image);
-	assert_int_equal(reader_open(&reader, store, NULL), 0);
-	assert_int_equal(reader_read(reader, "global_step500", &manifest.parts[0], image, NULL), 0);
+	assert_int_equal(reader_open(&reader, tags_root_store(root), NULL), 0);
+	assert_int_equal(reader_read(reader, &manifest, &manifest.parts[0], image, NULL), 0);
 	file.len_bytes = manifest.parts[0].size_bytes;
 	memcpy(file.bytes, image, file.len_bytes);
 	assert_payloads(&file);
 	reader_close(reader);
 	image_free(image, manifest.parts[0].size_bytes);
 	manifest_deinit(&manifest);
-	store_close(store);
+	tags_root_close(root);
 }
 
 static void tags_of_all_versions_are_read(void **state)

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "ckpt/format/plan.h"
 #include "ckpt/read.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "store/store.h"
 
@@ -173,35 +174,39 @@ static int write_parts(const struct sample *sample, struct store *store, const c
 	return rv;
 }
 
-int sample_save(const struct sample *sample, struct store *store, struct pawl_err *err)
+int sample_save(const struct sample *sample, struct tags_root *root, struct pawl_err *err)
 {
 	struct manifest_part parts[SAMPLE_PARTS] = {0};
 	struct manifest manifest = {.step = sample->step,
 		.job = "test",
 		.attempt = sample->attempt,
 		.world = 1,
-		.created_ns = 1,
-		.parts_n = SAMPLE_PARTS,
-		.parts = parts};
-	char dir[STORE_PATH_MAX];
+		.created_ns = 1};
+	struct tag_draft draft;
 	int rv;
 
 	tag_of_step(manifest.tag, sizeof(manifest.tag), sample->step);
-	rv = tag_begin(store, manifest.tag, dir, sizeof(dir), err);
+	rv = tag_begin(root, manifest.tag, &draft, err);
 	if (rv == 0) {
-		rv = write_parts(sample, store, dir, parts, err);
+		rv = tag_draft_manifest(root, &draft, &manifest, err);
 	}
 	if (rv == 0) {
-		rv = tag_publish(store, manifest.tag, &manifest, err);
+		manifest.parts_n = SAMPLE_PARTS;
+		manifest.parts = parts;
+		rv = write_parts(sample, tags_root_store(root), draft.dir, parts, err);
 	}
+	if (rv == 0) {
+		rv = tag_publish(root, &draft, &manifest, err);
+	}
+	free(manifest.gens);
 	for (uint32_t i = 0; i < SAMPLE_PARTS; i++) {
 		free(parts[i].chunks);
 	}
 	return rv;
 }
 
-static int load_parts(struct store *store, const struct sample *expected,
-	const struct manifest *manifest, struct reader *reader, struct pawl_err *err)
+static int load_parts(const struct sample *expected, const struct manifest *manifest,
+	struct reader *reader, struct pawl_err *err)
 {
 	int rv = manifest->parts_n == SAMPLE_PARTS ? 0 : PAWL_EMISMATCH;
 
@@ -216,7 +221,7 @@ static int load_parts(struct store *store, const struct sample *expected,
 		/* not image_alloc: a huge page for a small file would take most of a test's time */
 		image = aligned_alloc(STORE_ALIGN, found->size_bytes);
 		ASSERT(image != NULL);
-		rv = reader_read(reader, manifest->tag, found, image, err);
+		rv = reader_read(reader, manifest, found, image, err);
 		if (rv == 0 && memcmp(image, part->image, found->size_bytes) != 0) {
 			rv = PAWL_EMISMATCH;
 		}
@@ -225,17 +230,17 @@ static int load_parts(struct store *store, const struct sample *expected,
 	return rv;
 }
 
-int sample_load(struct store *store, const char *tag, uint32_t *attempt, struct pawl_err *err)
+int sample_load(struct tags_root *root, const char *tag, uint32_t *attempt, struct pawl_err *err)
 {
 	struct manifest manifest;
 	struct reader *reader;
-	int rv = tag_open(store, tag, &manifest, err);
+	int rv = tag_open(root, tag, &manifest, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	ASSERT(reader_open(&reader, store, err) == 0);
-	rv = load_parts(store, sample_get(manifest.step, manifest.attempt), &manifest, reader, err);
+	ASSERT(reader_open(&reader, tags_root_store(root), err) == 0);
+	rv = load_parts(sample_get(manifest.step, manifest.attempt), &manifest, reader, err);
 	if (rv == 0 && attempt != NULL) {
 		*attempt = manifest.attempt;
 	}

@@ -10,7 +10,7 @@
 #include "ckpt/write.h"
 
 struct rng;
-struct store;
+struct tags_root;
 
 /* A partition in memory, as a rank would have it. */
 struct sample_part {
@@ -51,11 +51,12 @@ struct sample {
 /* Returns the sample of a step and an attempt, made at the first call and kept until the program
  * ends. */
 const struct sample *sample_get(uint64_t step, uint32_t attempt);
-/* Saves a sample as a tag the way an agent does: begin, files, publish. */
-int sample_save(const struct sample *sample, struct store *store, struct pawl_err *err);
+/* Saves a sample as a tag the way an agent does, in a root of any kind: begin, files, publish. If
+ * this fails, a draft may be left, as by a crash. */
+int sample_save(const struct sample *sample, struct tags_root *root, struct pawl_err *err);
 /* Opens and reads a tag of a sample. Returns 0 if all bytes are those of step and of the attempt in
  * the manifest; PAWL_EMISMATCH if it was read and is something else; other errors if it cannot be
  * read. attempt may be NULL. */
-int sample_load(struct store *store, const char *tag, uint32_t *attempt, struct pawl_err *err);
+int sample_load(struct tags_root *root, const char *tag, uint32_t *attempt, struct pawl_err *err);
 
 #endif

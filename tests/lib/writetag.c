@@ -6,9 +6,9 @@
  */
 #include "base/err.h"
 #include "ckpt/format/plan.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "sample.h"
-#include "store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,20 +37,16 @@ static int map_file(const char *path, uint8_t **bytes, uint64_t *size_bytes, str
 	return *bytes != MAP_FAILED ? 0 : pawl_err_sys(err, "map %s", path);
 }
 
-static int write_tag(struct store *store, uint64_t step, struct sample_part *part,
+static int write_tag(struct tags_root *root, uint64_t step, struct sample_part *part,
 	struct pawl_err *err)
 {
 	const struct write_source source = {.chunk = sample_chunk, .user = part};
 	struct manifest_part file = {.size_bytes = part->plan.size_bytes,
 		.rank = MANIFEST_ALL_RANKS,
 		.chunks_n = ckpt_chunks(part->plan.size_bytes)};
-	struct manifest manifest = {.step = step,
-		.job = "writetag",
-		.world = 1,
-		.parts_n = 1,
-		.parts = &file};
+	struct manifest manifest = {.step = step, .job = "writetag", .world = 1};
 	struct writer *writer = NULL;
-	char dir[STORE_PATH_MAX];
+	struct tag_draft draft;
 	int rv;
 
 	snprintf(file.name, sizeof(file.name), "%s", part->name);
@@ -60,17 +56,23 @@ static int write_tag(struct store *store, uint64_t step, struct sample_part *par
 	if (file.chunks == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "write %s", part->name);
 	}
-	rv = tag_begin(store, manifest.tag, dir, sizeof(dir), err);
+	rv = tag_begin(root, manifest.tag, &draft, err);
 	if (rv == 0) {
-		rv = writer_open(&writer, store, true, err);
+		rv = tag_draft_manifest(root, &draft, &manifest, err);
 	}
 	if (rv == 0) {
-		rv = writer_write(writer, dir, &file, &part->plan, &source, err);
+		rv = writer_open(&writer, tags_root_store(root), true, err);
 	}
 	if (rv == 0) {
-		rv = tag_publish(store, manifest.tag, &manifest, err);
+		rv = writer_write(writer, draft.dir, &file, &part->plan, &source, err);
+	}
+	if (rv == 0) {
+		manifest.parts_n = 1;
+		manifest.parts = &file;
+		rv = tag_publish(root, &draft, &manifest, err);
 	}
 	writer_close(writer);
+	free(manifest.gens);
 	free(file.chunks);
 	return rv;
 }
@@ -83,7 +85,7 @@ static int run(char **argv, uint32_t storages, struct pawl_err *err)
 		.storages = storages,
 		.sizes = sizes,
 		.payloads = payloads};
-	struct store *store;
+	struct tags_root *root;
 	int rv = map_file(argv[4], &payloads[storages], &sizes[storages], err);
 
 	for (uint32_t i = 0; i < storages && rv == 0; i++) {
@@ -95,10 +97,10 @@ static int run(char **argv, uint32_t storages, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	rv = store_posix_open(argv[1], true, &store, err);
+	rv = tags_root_open(argv[1], NULL, true, &root, err);
 	if (rv == 0) {
-		rv = write_tag(store, strtoull(argv[2], NULL, 10), &part, err);
-		store_close(store);
+		rv = write_tag(root, strtoull(argv[2], NULL, 10), &part, err);
+		tags_root_close(root);
 	}
 	zip_plan_deinit(&part.plan);
 	return rv;

@@ -18,7 +18,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/times.h"
-#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -76,7 +75,21 @@ static int write_msg(struct agree *agree, const char *path, struct pawl_err *err
 	if (agree->out.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a message to the other hosts");
 	}
-	return store_publish(agree->store, path, agree->out.bytes, agree->out.len_bytes, err);
+	return store_publish(tags_root_store(agree->root), path, agree->out.bytes,
+		agree->out.len_bytes, err);
+}
+
+static int read_msg(struct agree *agree, const char *path, void **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	return store_read_small(tags_root_store(agree->root), path, bytes, len_bytes, AGREE_MSG_MAX,
+		err);
+}
+
+/* Removes a message, or a folder of messages. */
+static int remove_msg(struct agree *agree, const char *path, struct pawl_err *err)
+{
+	return store_remove(tags_root_store(agree->root), path, err);
 }
 
 static int read_join_at(struct agree *agree, const char *path, struct agree_msg_join *join,
@@ -86,7 +99,7 @@ static int read_join_at(struct agree *agree, const char *path, struct agree_msg_
 	size_t len_bytes;
 	int rv;
 
-	rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+	rv = read_msg(agree, path, &bytes, &len_bytes, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -112,13 +125,24 @@ static int read_run(struct agree *agree, struct agree_msg_run *run, struct pawl_
 	int rv;
 
 	run_path(agree, path);
-	rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+	rv = read_msg(agree, path, &bytes, &len_bytes, err);
 	if (rv != 0) {
 		return rv;
 	}
 	rv = agree_msg_get_run(bytes, len_bytes, run, err);
 	free(bytes);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", path);
+}
+
+/* Lists the messages in a folder. Where folders exist only through what is in them, a folder
+ * without messages is an empty one. */
+static int list_msgs(struct agree *agree, const char *folder, store_list_fn *take, void *user,
+	struct pawl_err *err)
+{
+	struct store *store = tags_root_store(agree->root);
+	int rv = store_list(store, folder, take, user, err);
+
+	return rv == PAWL_ENOENT && store_is_flat(store) ? 0 : rv;
 }
 
 /* ---- waiting ---- */
@@ -206,37 +230,22 @@ static int make_dirs(struct agree *agree, struct pawl_err *err)
 	int rv = PAWL_ENOENT;
 
 	for (int i = 0; i < DIR_TRIES_MAX && rv == PAWL_ENOENT; i++) {
-		rv = store_mkdir(agree->store, AGREE_DIR, err);
-		rv = rv == 0 ? store_mkdir(agree->store, agree->base, err) : rv;
+		rv = tags_root_make_folder(agree->root, AGREE_DIR, err);
+		rv = rv == 0 ? tags_root_make_folder(agree->root, agree->base, err) : rv;
 	}
 	return rv;
 }
 
-/* Removes what earlier runs left, after a rename: hosts that do not know yet that their run is over
- * still write there, and could keep the directory from getting empty. */
-static int clear_dirs(struct store *store, struct pawl_err *err)
-{
-	int rv = PAWL_EEXIST;
-
-	for (int i = 0; i < DIR_TRIES_MAX && rv == PAWL_EEXIST; i++) {
-		store_remove(store, AGREE_OLD_DIR, NULL);
-		rv = store_rename(store, AGREE_DIR, AGREE_OLD_DIR, STORE_REPLACE, err);
-	}
-	if (rv == 0) {
-		store_remove(store, AGREE_OLD_DIR, NULL); /* removed the next time, if this fails */
-	}
-	return rv == PAWL_ENOENT ? 0 : rv;
-}
-
-int agree_open(struct agree *agree, struct store *store, struct pawl_err *err)
+int agree_open(struct agree *agree, struct tags_root *root, struct pawl_err *err)
 {
 	int rv = 0;
 
-	agree->store = store;
+	agree->root = root;
 	agree->in_run = false;
 	agree->run = (struct agree_msg_run){0};
 	if (agree_is_leader(agree)) {
-		rv = clear_dirs(store, err);
+		/* Hosts that do not know yet that their run is over still write there. */
+		rv = tags_root_clear(root, AGREE_DIR, AGREE_OLD_DIR, err);
 	}
 	return rv == 0 ? make_dirs(agree, err) : rv;
 }
@@ -253,10 +262,10 @@ static int send_join(struct agree *agree, struct pawl_err *err)
 	}
 	if (agree_is_leader(agree)) {
 		run_path(agree, path);
-		rv = store_remove(agree->store, path, err);
+		rv = remove_msg(agree, path, err);
 		rounds_path(agree, path);
 		if (rv == 0 && agree->run.run) {
-			store_remove(agree->store, path, NULL); /* some may still write there */
+			remove_msg(agree, path, NULL); /* some may still write there */
 		}
 		if (rv != 0) {
 			return rv;
@@ -340,7 +349,7 @@ static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 	int rv;
 
 	joined->n = 0;
-	rv = store_list(agree->store, agree->base, take_join, joined, err);
+	rv = list_msgs(agree, agree->base, take_join, joined, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -356,7 +365,7 @@ static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 	}
 	agree->run = run;
 	rounds_path(agree, path);
-	rv = store_mkdir(agree->store, path, err);
+	rv = tags_root_make_folder(agree->root, path, err);
 	if (rv == 0) {
 		agree_msg_put_run(&agree->out, &run);
 		run_path(agree, path);
@@ -483,6 +492,7 @@ int agree_enter(struct agree *agree, struct pawl_err *err)
 		free(joined.joins);
 	}
 	agree->in_run = rv == 0;
+	agree->draft_n = 0;
 	return rv;
 }
 
@@ -573,7 +583,7 @@ static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
 	gathering->mismatched = run->members_n;
 	gathering->save = 0;
 	rounds_path(agree, path);
-	rv = store_list(agree->store, path, take_part, gathering, err);
+	rv = list_msgs(agree, path, take_part, gathering, err);
 	/* A save found here cannot complete: the ranks here are past it, or never came to it. (A
 	 * new agent may still be at a save of the run before.) */
 	if (rv == 0 && gathering->save > 0) {
@@ -621,7 +631,7 @@ int agree_read_part(struct agree *agree, enum agree_round round, uint64_t n, uin
 
 	ASSERT(m < agree->run.members_n);
 	round_path(agree, round, n, agree->run.members[m].first_rank, path);
-	return store_read_small(agree->store, path, bytes, len_bytes, AGREE_MSG_MAX, err);
+	return read_msg(agree, path, bytes, len_bytes, err);
 }
 
 /* A round whose result the leader sends. */
@@ -641,10 +651,10 @@ static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 	int rv;
 
 	rounds_path(agree, path);
-	rv = store_refresh_dir(agree->store, path, err);
+	rv = store_refresh_dir(tags_root_store(agree->root), path, err);
 	round_path(agree, awaited->round, awaited->n, UINT32_MAX, path);
 	if (rv == 0) {
-		rv = store_read_small(agree->store, path, &bytes, &len_bytes, AGREE_MSG_MAX, err);
+		rv = read_msg(agree, path, &bytes, &len_bytes, err);
 	}
 	if (rv == PAWL_ENOENT) {
 		snprintf(agree->why_waiting, sizeof(agree->why_waiting),
@@ -684,8 +694,8 @@ void agree_remove_old(struct agree *agree, enum agree_round round, uint64_t n)
 	}
 	for (uint32_t m = 0; m < agree->run.members_n; m++) {
 		round_path(agree, round, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
-		store_remove(agree->store, path, NULL);
+		remove_msg(agree, path, NULL);
 	}
 	round_path(agree, round, n - ROUNDS_KEPT, UINT32_MAX, path);
-	store_remove(agree->store, path, NULL);
+	remove_msg(agree, path, NULL);
 }

@@ -25,8 +25,7 @@
 #define AGENT_PERSIST_AGREE_H
 
 #include "agent/persist/agree_msg.h"
-
-struct store;
+#include "ckpt/root.h"
 
 #define AGREE_DIR         ".pawl-hosts"
 #define AGREE_PATH_MAX    192u /* bytes of a path in AGREE_DIR, terminator included */
@@ -44,7 +43,7 @@ enum agree_round {
 };
 
 struct agree {
-	struct store *store;       /* the root's; the caller owns it */
+	struct tags_root *root;    /* where the hosts agree; the caller owns it */
 	char job[CKPT_JOB_MAX];    /* job id */
 	char base[AGREE_PATH_MAX]; /* directory of the job's messages */
 	uint32_t world;            /* ranks of the job */
@@ -61,9 +60,11 @@ struct agree {
 	bool in_run; /* run is in force, as far as is known */
 	/* Something was done in the run: when the run ends, this host's ranks must begin anew. */
 	bool run_used;
-	uint64_t last_save;    /* newest save whose round is over */
-	uint64_t last_durable; /* newest save that is durable */
-	uint64_t restores;     /* number of restore rounds that are over */
+	struct tag_draft draft; /* what this host's newest save is written into */
+	uint64_t draft_n;       /* number of that save; 0: none has begun */
+	uint64_t last_save;     /* newest save whose round is over */
+	uint64_t last_durable;  /* newest save that is durable */
+	uint64_t restores;      /* number of restore rounds that are over */
 	_Atomic uint64_t
 		expected_nonce; /* nonce of rank 0's host, see agree_expect_nonce; 0: none */
 	_Atomic int64_t expected_since_ns; /* when agree_expect_nonce was called, monotonic ns */
@@ -71,12 +72,12 @@ struct agree {
 	struct wire_out out;               /* buffer in which messages are built */
 };
 
-/* Sets what is fixed; there is no store yet. The caller has zeroed *agree. */
+/* Sets what is fixed; there is no root yet. The caller has zeroed *agree. */
 void agree_init(struct agree *agree, const char *job, uint32_t first, uint32_t ranks,
 	uint32_t world, agree_pause_fn *pause, void *user);
 void agree_deinit(struct agree *agree);
 /* The root is open and, at the leader, locked. The leader removes what earlier runs left. */
-int agree_open(struct agree *agree, struct store *store, struct pawl_err *err);
+int agree_open(struct agree *agree, struct tags_root *root, struct pawl_err *err);
 /* This host's ranks begin (anew). */
 int agree_begin(struct agree *agree, struct pawl_err *err);
 /* Rank 0's host began with this nonce in a root of this name, known by another way than the store.

@@ -2,12 +2,12 @@
  * A checkpoint that several hosts write together: see agree_save.h.
  *
  * The happy path, in this order:
- *   - all hosts write their files into the directory, and sync them and their names;
+ *   - all hosts write their files into the shared draft, and sync them and their names;
  *   - the others send their parts of the manifest;
  *   - the leader has all parts, and makes one manifest of them;
- *   - it gives the directory the name that tag_publish expects, publishes, and sends the result.
- * Until the last rename nothing is visible. A crash of any host before it leaves a hidden directory
- * and messages, which the leader removes when it opens the root again.
+ *   - it publishes the draft, and sends the result.
+ * Until then nothing is visible. A crash of any host before it leaves the draft and messages, which
+ * the leader removes when it opens the root again.
  */
 #include "agent/persist/agree_save.h"
 
@@ -15,8 +15,6 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/format/merge.h"
-#include "ckpt/tags.h"
-#include "store/dirs.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -24,13 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the directory's name, which tags_recover takes for an unfinished tag. */
-static void name_dir(const struct agree *agree, uint64_t n, char *dir, size_t cap_bytes)
+/* Begins the shared draft of save n, which has the same id on all hosts. tag "": the tag is not
+ * known here. Then only directories find what others wrote: there a draft has the name of its id;
+ * objects that nobody publishes are removed by tags_recover. */
+static int begin_draft(struct agree *agree, uint64_t n, const char *tag, struct tag_draft *draft,
+	struct pawl_err *err)
 {
-	char name[CKPT_TAG_MAX];
+	char id[ROOT_ID_MAX];
 
-	snprintf(name, sizeof(name), "hosts-%016" PRIx64 "-%" PRIu64, agree->run.run, n);
-	tag_new_dir(dir, cap_bytes, name);
+	snprintf(id, sizeof(id), "hosts-%016" PRIx64 "-%" PRIu64, agree->run.run, n);
+	return tag_begin_shared(agree->root, tag[0] != '\0' ? tag : id, id, draft, err);
 }
 
 /* Enters a run. If the run that this host was in has ended, the save ends with it. If no run comes
@@ -46,19 +47,15 @@ static int enter_run(struct agree *agree, struct pawl_err *err)
 	return rv;
 }
 
-int agree_save_begin(struct agree *agree, uint64_t n, char *dir, size_t dir_cap_bytes,
-	struct pawl_err *err)
+int agree_save_begin(struct agree *agree, uint64_t n, const char *tag, struct pawl_err *err)
 {
-	char inner[STORE_NAME_MAX + 8];
 	int rv = enter_run(agree, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	name_dir(agree, n, dir, dir_cap_bytes);
-	snprintf(inner, sizeof(inner), "%s/.pawl", dir);
-	rv = store_mkdir(agree->store, dir, err);
-	return rv == 0 ? store_mkdir(agree->store, inner, err) : rv;
+	agree->draft_n = n;
+	return begin_draft(agree, n, tag, &agree->draft, err);
 }
 
 /* ---- the part of this host ---- */
@@ -87,11 +84,11 @@ static int list_shared(struct agree_msg_part *msg, const struct record *record,
 	return 0;
 }
 
-static int send_part(struct agree *agree, uint64_t n, const char *dir,
-	const struct manifest *manifest, const struct record *record, struct pawl_err *err)
+static int send_part(struct agree *agree, uint64_t n, const struct manifest *manifest,
+	const struct record *record, struct pawl_err *err)
 {
 	struct agree_msg_part msg = {.manifest = *manifest};
-	int rv = store_sync_dir(agree->store, dir, err);
+	int rv = tag_sync_files(agree->root, &agree->draft, err);
 
 	if (rv == 0) {
 		rv = list_shared(&msg, record, err);
@@ -194,29 +191,19 @@ static int collect(struct agree *agree, uint64_t n, const struct record *record,
 	return rv;
 }
 
-/* Gives the directory the name under which a tag is published, and publishes it. */
-static int publish(struct agree *agree, const char *dir, const struct manifest *manifest,
-	struct pawl_err *err)
+static int publish(struct agree *agree, const struct manifest *manifest, struct pawl_err *err)
 {
-	char fresh[STORE_NAME_MAX];
-	int rv;
+	int rv = tag_publish(agree->root, &agree->draft, manifest, err);
 
-	tag_new_dir(fresh, sizeof(fresh), manifest->tag);
-	/* An earlier attempt that failed may have left a directory of that name. */
-	tag_abandon(agree->store, manifest->tag);
-	rv = store_rename(agree->store, dir, fresh, STORE_REPLACE, err);
-	if (rv == 0) {
-		rv = tag_publish(agree->store, manifest->tag, manifest, err);
-	}
 	if (rv != 0) {
-		tag_abandon(agree->store, manifest->tag);
+		tag_abandon(agree->root, &agree->draft);
 	}
 	return rv;
 }
 
-static int leader_end(struct agree *agree, uint64_t n, const char *dir,
-	const struct manifest *manifest, const struct record *record, uint32_t *files,
-	uint64_t *size_bytes, char *part, struct pawl_err *err)
+static int leader_end(struct agree *agree, uint64_t n, const struct manifest *manifest,
+	const struct record *record, uint32_t *files, uint64_t *size_bytes, char *part,
+	struct pawl_err *err)
 {
 	uint32_t members_n = agree->run.members_n;
 	struct parts parts = {.msgs = calloc(members_n + 1, sizeof(*parts.msgs)),
@@ -238,7 +225,7 @@ static int leader_end(struct agree *agree, uint64_t n, const char *dir,
 	/* Without parts, nobody had anything to save under this tag. */
 	if (rv == 0 && whole.parts_n > 0) {
 		FAULT_CRASH("hosts.crash.merged");
-		rv = publish(agree, dir, &whole, err);
+		rv = publish(agree, &whole, err);
 	}
 	if (rv == 0) {
 		FAULT_CRASH("hosts.crash.published");
@@ -255,6 +242,7 @@ static int leader_end(struct agree *agree, uint64_t n, const char *dir,
 	free(parts.msgs);
 	free(parts.hosts);
 	free(whole.parts);
+	free(whole.gens);
 	return rv;
 }
 
@@ -263,15 +251,14 @@ int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manif
 	struct pawl_err *err)
 {
 	struct agree_msg_status status = {0};
-	char dir[STORE_NAME_MAX];
 	int rv;
 
+	ASSERT(agree->draft_n == n);
 	part[0] = '\0';
-	name_dir(agree, n, dir, sizeof(dir));
 	if (agree_is_leader(agree)) {
-		rv = leader_end(agree, n, dir, manifest, record, files, size_bytes, part, err);
+		rv = leader_end(agree, n, manifest, record, files, size_bytes, part, err);
 	} else {
-		rv = send_part(agree, n, dir, manifest, record, err);
+		rv = send_part(agree, n, manifest, record, err);
 		FAULT_CRASH("hosts.crash.said");
 		rv = rv == 0 ? agree_await_result(agree, AGREE_ROUND_SAVE, n, &status, err) : rv;
 		memcpy(part, status.part, sizeof(status.part));
@@ -283,23 +270,41 @@ int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manif
 	return rv;
 }
 
+/* Leader: removes what all hosts wrote of save n, which may not have begun here. */
+static void remove_draft(struct agree *agree, uint64_t n)
+{
+	struct tag_draft draft = agree->draft;
+
+	if (agree->draft_n != n) {
+		begin_draft(agree, n, "", &draft, NULL);
+	}
+	tag_abandon(agree->root, &draft);
+}
+
+/* Removes what this host wrote of save n. */
+static void remove_files(struct agree *agree, uint64_t n, const struct manifest_part *parts,
+	uint32_t parts_n)
+{
+	char path[STORE_PATH_MAX];
+
+	for (uint32_t p = 0; p < parts_n && agree->draft_n == n; p++) {
+		manifest_file_path(path, sizeof(path), agree->draft.dir, &parts[p], 0);
+		store_remove(tags_root_store(agree->root), path, NULL);
+	}
+}
+
 /* Within the run: removes this host's part, and fails the save on all hosts. */
 static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
 	struct agree_msg_part msg = {.status = {.code = why->code}};
-	char path[STORE_NAME_MAX + CKPT_NAME_MAX + 32];
-	char dir[STORE_NAME_MAX];
 
 	agree->last_save = n > agree->last_save ? n : agree->last_save;
-	name_dir(agree, n, dir, sizeof(dir));
 	/* Files are removed before the message is written: on a full disk it needs the space. */
 	if (agree_is_leader(agree)) {
-		store_remove(agree->store, dir, NULL);
-	}
-	for (uint32_t p = 0; p < parts_n && !agree_is_leader(agree); p++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, parts[p].file);
-		store_remove(agree->store, path, NULL);
+		remove_draft(agree, n);
+	} else {
+		remove_files(agree, n, parts, parts_n);
 	}
 	snprintf(msg.status.why, sizeof(msg.status.why), "%.255s", why->msg);
 	snprintf(msg.status.part, sizeof(msg.status.part), "%s", part);

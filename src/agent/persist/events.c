@@ -3,8 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "ckpt/format/manifest.h"
-#include "store/store.h"
+#include "ckpt/root.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,19 +108,20 @@ static void end_open(struct rows *rows, struct event *open, const char *job, int
 	rows->taken.failed = false; /* without memory only the row is lost */
 }
 
-int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,
+int events_recover(struct rows *rows, struct tags_root *root, int64_t latest_ns,
 	struct events_past *past, struct pawl_err *err)
 {
 	struct event open = {0};
 	char job[CKPT_JOB_MAX];
 	void *bytes = NULL;
 	size_t len = 0;
-	int rv = store_read_small(store, EVENTS_FILE, &bytes, &len, ROWS_FILE_MAX, err);
+	int rv = store_read_small(tags_root_store(root), EVENTS_FILE, &bytes, &len, ROWS_FILE_MAX,
+		err);
 
 	*past = (struct events_past){0};
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, EVENTS_HEADER, strlen(EVENTS_HEADER)) != 0)) {
-		rv = rows_put_aside(rows, store,
+		rv = rows_put_aside(rows, root,
 			rv == 0 ? "its header is not that of this version" : err->msg, err);
 		free(bytes);
 		return rv;

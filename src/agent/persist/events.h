@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 struct pawl_err;
-struct store;
+struct tags_root;
 
 #define EVENTS_FILE    "checkpointEvents.csv"
 #define EVENTS_HEADER  "time,job,attempt,event,ranks,step,why\n"
@@ -56,7 +56,7 @@ bool events_sum(char *text, struct events_past *past, struct event *open, char *
  * has none. latest_ns: when that run was last alive, as far as the history knows. A file that is
  * not ours, or is too long, is put aside.
  */
-int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,
+int events_recover(struct rows *rows, struct tags_root *root, int64_t latest_ns,
 	struct events_past *past, struct pawl_err *err);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
-#include "store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -87,7 +87,7 @@ bool history_upgrade(struct wire_out *out, char *line)
 }
 
 /* Rewrites the older file under this header, by one rename. */
-static int upgrade_file(struct store *store, char *lines, struct pawl_err *err)
+static int upgrade_file(struct tags_root *root, char *lines, struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	char *line = lines;
@@ -99,34 +99,36 @@ static int upgrade_file(struct store *store, char *lines, struct pawl_err *err)
 		*end = '\0';
 		history_upgrade(&out, line);
 	}
-	rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory to rewrite " HISTORY_FILE)
-			: store_publish(store, HISTORY_FILE, out.bytes, out.len_bytes, err);
+	rv = out.failed
+		? pawl_err_set(err, PAWL_ENOMEM, "no memory to rewrite " HISTORY_FILE)
+		: store_publish(tags_root_store(root), HISTORY_FILE, out.bytes, out.len_bytes, err);
 	wire_out_deinit(&out);
 	return rv;
 }
 
 /* Reads the file, first bringing it to this header if it has an older one. Returns PAWL_ENOENT if
  * there is no file (any more). */
-static int read_file(const struct rows *rows, struct store *store, char **text,
+static int read_file(const struct rows *rows, struct tags_root *root, char **text,
 	struct pawl_err *err)
 {
 	void *bytes = NULL;
 	char *end;
 	size_t len;
-	int rv = store_read_small(store, HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX, err);
+	int rv = store_read_small(tags_root_store(root), HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX,
+		err);
 
 	if (rv == 0 && strncmp(bytes, HEADER_1 "\n", strlen(HEADER_1) + 1) == 0) {
 		end = strchr(bytes, '\n');
-		rv = upgrade_file(store, end + 1, err);
+		rv = upgrade_file(root, end + 1, err);
 		free(bytes);
 		bytes = NULL;
-		rv = rv != 0
-			? rv
-			: store_read_small(store, HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX, err);
+		rv = rv != 0 ? rv
+			     : store_read_small(tags_root_store(root), HISTORY_FILE, &bytes, &len,
+				       ROWS_FILE_MAX, err);
 	}
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, HISTORY_HEADER, strlen(HISTORY_HEADER)) != 0)) {
-		rv = rows_put_aside(rows, store,
+		rv = rows_put_aside(rows, root,
 			rv == 0 ? "its header is not that of this version" : err->msg, err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
@@ -170,7 +172,7 @@ static void strike_tag(struct missing_rows *missing, uint64_t step, const char *
 
 /* Strikes out every tag that has a row of level durable, finds the latest time, and sees whether
  * the file ends in half a row. */
-static int strike_known(struct rows *rows, struct store *store, struct missing_rows *missing,
+static int strike_known(struct rows *rows, struct tags_root *root, struct missing_rows *missing,
 	int64_t *latest_ns, struct pawl_err *err)
 {
 	char latest[ROWS_TIME_MAX] = "";
@@ -178,7 +180,7 @@ static int strike_known(struct rows *rows, struct store *store, struct missing_r
 	char *text = NULL;
 	char *line;
 	char *end;
-	int rv = read_file(rows, store, &text, err);
+	int rv = read_file(rows, root, &text, err);
 
 	if (rv != 0) {
 		return rv == PAWL_ENOENT ? 0 : rv;
@@ -219,7 +221,8 @@ static void put_manifest_row(struct rows *rows, const struct manifest *manifest)
 /* Strikes out tags without a row that are not whole. Goes from the newest down until too many are
  * damaged: a tag that a crash left without its row is among the newest, and each start would open
  * all that is damaged. */
-static int strike_damaged(struct store *store, struct missing_rows *missing, struct pawl_err *err)
+static int strike_damaged(struct tags_root *root, struct missing_rows *missing,
+	struct pawl_err *err)
 {
 	unsigned damaged = 0;
 	int rv = 0;
@@ -232,7 +235,7 @@ static int strike_damaged(struct store *store, struct missing_rows *missing, str
 		if (!missing->lacks_row[i]) {
 			continue;
 		}
-		bad = damaged < DAMAGED_MAX ? tag_open(store, missing->tags[i].tag, &manifest, &why)
+		bad = damaged < DAMAGED_MAX ? tag_open(root, missing->tags[i].tag, &manifest, &why)
 					    : PAWL_ECORRUPT;
 		if (bad == 0) {
 			manifest_deinit(&manifest);
@@ -248,7 +251,7 @@ static int strike_damaged(struct store *store, struct missing_rows *missing, str
 	return rv;
 }
 
-static int put_missing_rows(struct rows *rows, struct store *store,
+static int put_missing_rows(struct rows *rows, struct tags_root *root,
 	const struct missing_rows *missing, struct pawl_err *err)
 {
 	int rv = 0;
@@ -259,7 +262,7 @@ static int put_missing_rows(struct rows *rows, struct store *store,
 		if (!missing->lacks_row[i]) {
 			continue;
 		}
-		rv = tag_open(store, missing->tags[i].tag, &manifest, err);
+		rv = tag_open(root, missing->tags[i].tag, &manifest, err);
 		if (rv == 0) {
 			put_manifest_row(rows, &manifest);
 			manifest_deinit(&manifest);
@@ -270,11 +273,11 @@ static int put_missing_rows(struct rows *rows, struct store *store,
 	return rv;
 }
 
-int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
+int history_recover(struct rows *rows, struct tags_root *root, int64_t *latest_ns,
 	struct pawl_err *err)
 {
 	struct missing_rows missing = {NULL};
-	int rv = tags_steps(store, NULL, &missing.tags, &missing.n, err);
+	int rv = tags_steps(root, NULL, &missing.tags, &missing.n, err);
 
 	*latest_ns = 0;
 	if (rv != 0) {
@@ -286,12 +289,12 @@ int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 		goto free_tags;
 	}
 	memset(missing.lacks_row, true, missing.n);
-	rv = strike_known(rows, store, &missing, latest_ns, err);
+	rv = strike_known(rows, root, &missing, latest_ns, err);
 	if (rv == 0) {
-		rv = strike_damaged(store, &missing, err);
+		rv = strike_damaged(root, &missing, err);
 	}
 	if (rv == 0) {
-		rv = put_missing_rows(rows, store, &missing, err);
+		rv = put_missing_rows(rows, root, &missing, err);
 	}
 	free(missing.lacks_row);
 	rows->taken.failed = false; /* without memory only the row is lost */
@@ -300,7 +303,7 @@ free_tags:
 	return rv;
 }
 
-int history_mend(struct store *store, struct pawl_err *err)
+int history_mend(struct tags_root *root, struct pawl_err *err)
 {
 	struct rows rows;
 	int64_t latest_ns;
@@ -309,9 +312,9 @@ int history_mend(struct store *store, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	rv = history_recover(&rows, store, &latest_ns, err);
+	rv = history_recover(&rows, root, &latest_ns, err);
 	if (rv == 0 && rows.taken.len_bytes > 0) {
-		rv = rows_write(&rows, store, true, err);
+		rv = rows_write(&rows, root, true, err);
 	}
 	rows_deinit(&rows);
 	return rv;

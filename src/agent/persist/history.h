@@ -54,10 +54,10 @@ bool history_upgrade(struct wire_out *out, char *line);
  * appends rows for complete tags that have none (a crash came between publishing and the row), by
  * step, from their manifests. *latest_ns gets the latest time in the file, 0 if there is none.
  */
-int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
+int history_recover(struct rows *rows, struct tags_root *root, int64_t *latest_ns,
 	struct pawl_err *err);
 /* Recovers the history in a root that has no agent, and writes the rows at once. The caller owns
  * the root. */
-int history_mend(struct store *store, struct pawl_err *err);
+int history_mend(struct tags_root *root, struct pawl_err *err);
 
 #endif

@@ -23,10 +23,10 @@ static int find_one(const struct finding *finding, struct persist_job *job)
 	int rv = 0;
 
 	if (job->tag[0] == '\0') {
-		rv = tag_find_step(finding->store, job->resolve.step, found->tag, err);
+		rv = tag_find_step(finding->root, job->resolve.step, found->tag, err);
 	}
 	if (rv == 0) {
-		rv = tag_open(finding->store, found->tag, &manifest, err);
+		rv = tag_open(finding->root, found->tag, &manifest, err);
 	}
 	found->found = rv == 0;
 	if (rv == 0) {
@@ -56,7 +56,7 @@ static void skip_unreadable(void *user, const char *tag, const struct pawl_err *
 		alerts_put(finding->alerts, ALERT_ONCE, why,
 			"%s cannot be read, searching for an older one", tag);
 	} else if (finding->puts_aside) {
-		rv = tag_quarantine(finding->store, tag, why->msg, &err);
+		rv = tag_quarantine(finding->root, tag, why->msg, &err);
 		alerts_put_damaged(finding->alerts, tag, why->msg, rv == 0 ? NULL : &err);
 	}
 }
@@ -74,7 +74,7 @@ int persist_find(const struct finding *finding, struct persist_job *job)
 	if (job->resolve.has_step || job->tag[0] != '\0') {
 		return find_one(finding, job);
 	}
-	rv = tags_newest(finding->store, &search, &manifest, &job->result.err);
+	rv = tags_newest(finding->root, &search, &manifest, &job->result.err);
 	if (skipped.n > TAGS_BAD_MAX) {
 		alerts_put(finding->alerts, ALERT_ONCE, NULL,
 			"%llu more of the newest checkpoints are damaged or cannot be read, and "

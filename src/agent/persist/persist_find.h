@@ -7,11 +7,11 @@
 
 struct alerts;
 struct persist_job;
-struct store;
+struct tags_root;
 struct tags_stop;
 
 struct finding {
-	struct store *store;
+	struct tags_root *root;
 	const struct tags_stop *stop; /* asked between tags */
 	struct alerts *alerts;        /* gets an alert for each tag that was skipped */
 	bool puts_aside;              /* puts damaged tags aside; false: the leader does */

@@ -6,8 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "store/dirs.h"
-#include "store/store.h"
+#include "ckpt/root.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -160,7 +159,7 @@ void rows_take(struct rows *rows)
 	wire_out_reset(&rows->queued);
 }
 
-int rows_put_aside(const struct rows *rows, struct store *store, const char *why,
+int rows_put_aside(const struct rows *rows, struct tags_root *root, const char *why,
 	struct pawl_err *err)
 {
 	char aside[STORE_NAME_MAX];
@@ -171,8 +170,7 @@ int rows_put_aside(const struct rows *rows, struct store *store, const char *why
 		"%s: %.256s: put aside as *.old.csv, a new file is begun", rows->file, why);
 	snprintf(aside, sizeof(aside), "%.*s.old.csv", (int)(strlen(rows->file) - strlen(".csv")),
 		rows->file);
-	rv = store_rename(store, rows->file, aside, STORE_REPLACE, err);
-	rv = rv != 0 ? rv : store_sync_dir(store, "", err);
+	rv = tags_root_put_aside(root, rows->file, aside, err);
 	if (rv == 0 && rows->alerts) {
 		alerts_put(rows->alerts, ALERT_ONCE, NULL, "%s", alert.text);
 	}
@@ -180,14 +178,15 @@ int rows_put_aside(const struct rows *rows, struct store *store, const char *why
 }
 
 /* Makes sure that there is a file to append to. *size_bytes gets its size. */
-static int begin_file(const struct rows *rows, struct store *store, uint64_t *size_bytes,
+static int begin_file(const struct rows *rows, struct tags_root *root, uint64_t *size_bytes,
 	struct pawl_err *err)
 {
+	struct store *store = tags_root_store(root);
 	enum store_kind kind;
 	int rv = store_stat(store, rows->file, &kind, size_bytes, err);
 
 	if (rv == 0 && (kind != STORE_FILE || *size_bytes > ROWS_FILE_MAX)) {
-		rv = rows_put_aside(rows, store,
+		rv = rows_put_aside(rows, root,
 			kind != STORE_FILE ? "it is no regular file" : "it is too long", err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
@@ -195,7 +194,7 @@ static int begin_file(const struct rows *rows, struct store *store, uint64_t *si
 		return rv;
 	}
 	*size_bytes = strlen(rows->header);
-	rv = store_append_small(store, rows->file, rows->header, *size_bytes, false, err);
+	rv = tags_root_append(root, rows->file, rows->header, *size_bytes, false, err);
 	if (rv != 0) {
 		store_remove(store, rows->file, NULL); /* The file holds at most half a header. */
 	}
@@ -217,7 +216,7 @@ static void drop_written(struct rows *rows, size_t len_bytes)
 	}
 }
 
-int rows_write(struct rows *rows, struct store *store, bool sync, struct pawl_err *err)
+int rows_write(struct rows *rows, struct tags_root *root, bool sync, struct pawl_err *err)
 {
 	struct wire_out *out = &rows->taken;
 	uint64_t before;
@@ -227,19 +226,20 @@ int rows_write(struct rows *rows, struct store *store, bool sync, struct pawl_er
 	if (out->len_bytes == 0) {
 		return 0;
 	}
-	rv = begin_file(rows, store, &before, err);
+	rv = begin_file(rows, root, &before, err);
 	if (rv == 0 && rows->torn) {
-		rv = store_append_small(store, rows->file, "\n", 1, false, err);
+		rv = tags_root_append(root, rows->file, "\n", 1, false, err);
 		rows->torn = rv != 0;
 		before += rv == 0;
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	rv = store_append_small(store, rows->file, out->bytes, out->len_bytes, sync, err);
+	rv = tags_root_append(root, rows->file, out->bytes, out->len_bytes, sync, err);
 	if (rv == 0) {
 		wire_out_reset(out);
-	} else if (store_stat(store, rows->file, NULL, &after, NULL) == 0 && after > before) {
+	} else if (store_stat(tags_root_store(root), rows->file, NULL, &after, NULL) == 0 &&
+		after > before) {
 		drop_written(rows,
 			after - before < out->len_bytes ? after - before : out->len_bytes);
 	}

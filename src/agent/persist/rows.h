@@ -13,7 +13,7 @@
 
 struct alerts;
 struct pawl_err;
-struct store;
+struct tags_root;
 
 #define ROWS_FILE_MAX (64u << 20) /* bytes of a file: some 300,000 rows */
 #define ROWS_QUEUED_MAX                                                                            \
@@ -59,9 +59,9 @@ void rows_queue(struct rows *rows);
 void rows_take(struct rows *rows);
 /* Appends the taken rows in one write, durable on return if sync. Begins the file if need be. On
  * error, the rows that did not get into the file stay taken. */
-int rows_write(struct rows *rows, struct store *store, bool sync, struct pawl_err *err);
+int rows_write(struct rows *rows, struct tags_root *root, bool sync, struct pawl_err *err);
 /* Puts the file aside, durably, and reports that with the reason why, which may lie in err. */
-int rows_put_aside(const struct rows *rows, struct store *store, const char *why,
+int rows_put_aside(const struct rows *rows, struct tags_root *root, const char *why,
 	struct pawl_err *err);
 void rows_deinit(struct rows *rows);
 

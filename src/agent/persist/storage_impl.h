@@ -7,11 +7,15 @@
 #include "agent/persist/alerts.h"
 #include "agent/persist/rows.h"
 #include "agent/persist/storage_thread.h"
+#include "ckpt/root.h"
 
 #include <pthread.h>
-#include <sys/types.h>
 
 struct writer;
+
+/* Streamed saves that are known at a time, more than the ledger has slots; older ones are
+ * forgotten, and tags_recover removes their files. */
+#define PERSIST_STREAMS_MAX 8u
 
 struct persist_queue {
 	struct persist_job *head; /* oldest job */
@@ -19,7 +23,7 @@ struct persist_queue {
 };
 
 struct persist {
-	char *root;             /* owned copy */
+	char *root_path;        /* owned copy */
 	char *hidden;           /* owned copy, or NULL */
 	char *job;              /* owned copy */
 	struct loop *loop;      /* woken when a job is done */
@@ -40,11 +44,11 @@ struct persist {
 	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
 	bool rows_begun;              /* thread's: the history exists, and so does a checkpoint */
 	struct alerts alerts;         /* for users; has a lock of its own */
-	struct store *store;          /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct tags_root *root;       /* thread's; NULL until PERSIST_OPEN succeeded */
 	struct writer *writer;        /* thread's */
-	int lock_fd;                  /* thread's; -1: not locked */
-	dev_t root_dev;               /* thread's: device of the directory that store holds */
-	ino_t root_ino;               /* thread's: inode of that directory */
+	/* thread's: streamed saves of this host alone that have begun, newest first; a zeroed entry
+	 * is none */
+	struct tag_draft streams[PERSIST_STREAMS_MAX];
 	bool is_leader;     /* this host owns the root: locks it, and alone deletes in it */
 	bool multi_host;    /* the job has ranks on other hosts */
 	struct agree agree; /* thread's: agreement with the other hosts */

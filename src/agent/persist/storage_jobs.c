@@ -9,7 +9,6 @@
 #include "agent/persist/agree_save.h"
 #include "agent/persist/persist_find.h"
 #include "agent/persist/persist_space.h"
-#include "agent/persist/rootlock.h"
 #include "agent/persist/write_tag.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -20,30 +19,17 @@
 #include "io/loop.h"
 #include "store/store.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- opening the root ---- */
-
-/* Returns the directory of the lock file: that of all that is not a finished tag. */
-static const char *lock_dir(const struct persist *persist)
-{
-	return persist->hidden ? persist->hidden : persist->root;
-}
 
 void persist_close_root(struct persist *persist)
 {
 	writer_close(persist->writer);
-	store_close(persist->store);
-	if (persist->lock_fd >= 0) {
-		close(persist->lock_fd);
-	}
+	tags_root_close(persist->root);
 	persist->writer = NULL;
-	persist->store = NULL;
-	persist->lock_fd = -1;
+	persist->root = NULL;
 }
 
 /* tags_stop: stops when the agent leaves. */
@@ -58,7 +44,7 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 	const struct tags_stop stop = {is_leaving, persist};
 	struct tag_step newest;
 	struct persist_opened *opened = &job->result.open;
-	int rv = tags_highest(persist->store, &stop, &newest, &job->result.err);
+	int rv = tags_highest(persist->root, &stop, &newest, &job->result.err);
 
 	if (rv == 0) {
 		opened->found = true;
@@ -73,26 +59,27 @@ static void recover_rows(struct persist *persist, struct events_past *past)
 {
 	struct pawl_err err;
 	int64_t latest_ns;
-	int rv = history_recover(&persist->history, persist->store, &latest_ns, &err);
+	int rv = history_recover(&persist->history, persist->root, &latest_ns, &err);
 
 	if (rv == 0) {
-		rv = events_recover(&persist->events, persist->store, latest_ns, past, &err);
+		rv = events_recover(&persist->events, persist->root, latest_ns, past, &err);
 	}
 	if (rv == 0 && persist->history.taken.len_bytes + persist->events.taken.len_bytes > 0) {
 		persist_write_rows(persist, true);
 	} else {
 		persist_report_rows(persist, rv, &err);
 	}
-	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
+	persist->rows_begun =
+		store_stat(tags_root_store(persist->root), HISTORY_FILE, NULL, NULL, NULL) == 0;
 }
 
 /* Opens the root on a host that is not the leader: the leader locks it and cleans up. */
 static int open_shared(struct persist *persist, struct pawl_err *err)
 {
-	int rv = writer_open(&persist->writer, persist->store, false, err);
+	int rv = writer_open(&persist->writer, tags_root_store(persist->root), false, err);
 
 	if (rv == 0) {
-		rv = agree_open(&persist->agree, persist->store, err);
+		rv = agree_open(&persist->agree, persist->root, err);
 	}
 	if (rv != 0) {
 		persist_close_root(persist);
@@ -103,36 +90,26 @@ static int open_shared(struct persist *persist, struct pawl_err *err)
 /* Makes and locks the root, and cleans up after a crash. */
 static int open_root(struct persist *persist, struct pawl_err *err)
 {
-	struct stat st;
 	int rv;
 
-	ASSERT(persist->store == NULL && persist->writer == NULL && persist->lock_fd < 0);
-	rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
+	ASSERT(persist->root == NULL && persist->writer == NULL);
+	rv = tags_root_open(persist->root_path, persist->hidden, true, &persist->root, err);
 	if (rv != 0) {
 		return rv;
 	}
 	if (!persist->is_leader) {
 		return open_shared(persist, err);
 	}
-	persist->lock_fd = rootlock_await(lock_dir(persist), persist->job, err);
-	if (persist->lock_fd < 0) {
-		rv = persist->lock_fd;
-		goto close_root;
-	}
-	if (stat(persist->root, &st) != 0) {
-		rv = pawl_err_sys(err, "root %s", persist->root);
-		goto close_root;
-	}
-	persist->root_dev = st.st_dev;
-	persist->root_ino = st.st_ino;
-	rv = tags_recover(persist->store, err);
+	rv = tags_root_lock(persist->root, persist->job, true, err);
 	if (rv == 0) {
-		rv = writer_open(&persist->writer, persist->store, false, err);
+		rv = tags_recover(persist->root, err);
+	}
+	if (rv == 0) {
+		rv = writer_open(&persist->writer, tags_root_store(persist->root), false, err);
 	}
 	if (rv == 0 && persist->multi_host) {
-		rv = agree_open(&persist->agree, persist->store, err);
+		rv = agree_open(&persist->agree, persist->root, err);
 	}
-close_root:
 	if (rv != 0) {
 		persist_close_root(persist);
 	}
@@ -155,21 +132,6 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	return 0;
 }
 
-/* Whether the paths of root and lock still lead to the directory and file that are open. Nothing
- * else can have their inode numbers meanwhile. An error counts only if it says that the root does
- * not exist: storage that fails may work again. */
-static bool holds_root(const struct persist *persist)
-{
-	struct stat st;
-
-	ASSERT(persist->is_leader && persist->lock_fd >= 0);
-	if (stat(persist->root, &st) != 0) {
-		return errno != ENOENT && errno != ENOTDIR;
-	}
-	return st.st_dev == persist->root_dev && st.st_ino == persist->root_ino &&
-		rootlock_holds(lock_dir(persist), persist->lock_fd);
-}
-
 /* If the root was removed, or replaced by another directory, opens the directory that is there now,
  * or makes it. If that fails, the next job tries again. */
 static int ensure_root(struct persist *persist, struct pawl_err *err)
@@ -177,10 +139,10 @@ static int ensure_root(struct persist *persist, struct pawl_err *err)
 	struct events_past past;
 	int rv;
 
-	if (persist->store && holds_root(persist)) {
+	if (persist->root && tags_root_holds(persist->root)) {
 		return 0;
 	}
-	if (persist->store) {
+	if (persist->root) {
 		alerts_put(&persist->alerts, ALERT_ONCE, NULL,
 			"the directory was removed, or another one is in its place: checkpoints "
 			"begin anew there");
@@ -193,7 +155,7 @@ static int ensure_root(struct persist *persist, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- saves ---- */
+/* ---- streamed saves ---- */
 
 /* Returns the number of a save among all hosts: in the lower half the ranks' own number, in the
  * upper half how often they have restored in this run. (The upper half of the ranks' own number
@@ -202,6 +164,51 @@ static uint64_t host_round(const struct persist *persist, uint64_t seq)
 {
 	return persist->agree.restores << 32 | (uint32_t)seq;
 }
+
+/* Returns the draft of the streamed save of a tag; NULL if none has begun. */
+static struct tag_draft *find_stream(struct persist *persist, const char *tag)
+{
+	for (size_t i = 0; i < PERSIST_STREAMS_MAX; i++) {
+		if (strcmp(persist->streams[i].tag, tag) == 0) {
+			return &persist->streams[i];
+		}
+	}
+	return NULL;
+}
+
+/* Drops what the ranks wrote of the streamed save of a tag. */
+static void drop_stream(struct persist *persist, const char *tag)
+{
+	struct tag_draft *draft = find_stream(persist, tag);
+
+	if (draft) {
+		tag_abandon(persist->root, draft);
+		*draft = (struct tag_draft){.tag = ""};
+	}
+}
+
+/* Makes the folder into which the ranks write a streamed save. */
+static int begin_stream(struct persist *persist, struct persist_job *job)
+{
+	struct persist_stream_dir *made = &job->result.stream_begin;
+	struct pawl_err *err = &job->result.err;
+	struct tag_draft *draft = persist->streams;
+	int rv;
+
+	if (persist->multi_host) {
+		rv = agree_save_begin(&persist->agree, host_round(persist, job->stream_begin.seq),
+			job->tag, err);
+		memcpy(made->dir, persist->agree.draft.dir, sizeof(made->dir));
+		return rv;
+	}
+	drop_stream(persist, job->tag);
+	memmove(draft + 1, draft, (PERSIST_STREAMS_MAX - 1) * sizeof(*draft));
+	rv = tag_begin(persist->root, job->tag, draft, err);
+	memcpy(made->dir, draft->dir, sizeof(made->dir));
+	return rv;
+}
+
+/* ---- saves ---- */
 
 static void record_durable(struct persist *persist, const struct persist_job *job,
 	const struct write_tag_result *result, int64_t took_ns)
@@ -223,8 +230,9 @@ static int do_save(struct persist *persist, struct persist_job *job)
 		.tag = job->tag,
 		.base = persist->newest,
 		.agree = persist->multi_host ? &persist->agree : NULL,
-		.round = host_round(persist, job->save.seq),
-		.streamed = job->kind == PERSIST_STREAM_END};
+		.round = host_round(persist, job->save.seq)};
+	bool streamed = job->kind == PERSIST_STREAM_END && !persist->multi_host;
+	struct tag_draft *draft = streamed ? find_stream(persist, job->tag) : NULL;
 	struct pawl_err *err = &job->result.err;
 	char *diverged_part = job->result.save.diverged_part;
 	struct write_tag_result result;
@@ -238,11 +246,19 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	pthread_mutex_unlock(&persist->lock);
 	/* Several hosts write each tag in full. */
 	options.full_every = persist->multi_host ? 0 : policy.full_every;
-	rv = write_tag_publish(persist->store, persist->writer, &job->save, &options, &result,
+	if (streamed && !draft) {
+		return pawl_err_set(err, PAWL_ENOENT, "persist %s: what the ranks wrote is gone",
+			job->tag);
+	}
+	options.draft = draft;
+	rv = write_tag_publish(persist->root, persist->writer, &job->save, &options, &result,
 		diverged_part, err);
+	if (draft) {
+		*draft = (struct tag_draft){.tag = ""};
+	}
 	if (rv != 0) {
 		if (rv == PAWL_ENOSPC) {
-			persist_space_explain(persist->root, job->save.row->size_bytes, err);
+			persist_space_explain(persist->root_path, job->save.row->size_bytes, err);
 		}
 		return rv;
 	}
@@ -261,11 +277,11 @@ void persist_retain(struct persist *persist)
 	struct retain_rule rule;
 	struct pawl_err err;
 
-	ASSERT(persist->retains && persist->is_leader && persist->store != NULL);
+	ASSERT(persist->retains && persist->is_leader && persist->root != NULL);
 	pthread_mutex_lock(&persist->lock);
 	rule = persist->policy.rule;
 	pthread_mutex_unlock(&persist->lock);
-	if (tags_retain(persist->store, &rule, &err) != 0) {
+	if (tags_retain(persist->root, &rule, &err) != 0) {
 		alerts_put(&persist->alerts, ALERT_RETAIN, &err,
 			"old checkpoints cannot be deleted");
 	} else {
@@ -282,7 +298,7 @@ void persist_retain(struct persist *persist)
 static void put_aside(struct persist *persist, const char *tag, const char *why)
 {
 	struct pawl_err err;
-	int rv = tag_quarantine(persist->store, tag, why, &err);
+	int rv = tag_quarantine(persist->root, tag, why, &err);
 
 	alerts_put_damaged(&persist->alerts, tag, why, rv == 0 ? NULL : &err);
 }
@@ -292,7 +308,7 @@ static void put_aside(struct persist *persist, const char *tag, const char *why)
 static int do_resolve(struct persist *persist, struct persist_job *job)
 {
 	const struct tags_stop stop = {is_leaving, persist};
-	const struct finding finding = {.store = persist->store,
+	const struct finding finding = {.root = persist->root,
 		.stop = &stop,
 		.alerts = &persist->alerts,
 		.puts_aside = persist->is_leader};
@@ -337,7 +353,7 @@ static int resolve_for_all(struct persist *persist, struct persist_job *job)
 	found->step = status.step;
 	memcpy(found->tag, status.tag, sizeof(found->tag));
 	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
-	return store_refresh_dir(persist->store, "", &job->result.err);
+	return tags_root_refresh(persist->root, &job->result.err);
 }
 
 /* agree_condemn_fn */
@@ -365,19 +381,6 @@ static int vote_for_all(struct persist *persist, struct persist_job *job)
 
 /* ---- all kinds ---- */
 
-/* Makes the directory into which the ranks write a streamed save. */
-static int begin_stream(struct persist *persist, struct persist_job *job)
-{
-	struct persist_stream_dir *made = &job->result.stream_begin;
-	struct pawl_err *err = &job->result.err;
-
-	if (persist->multi_host) {
-		return agree_save_begin(&persist->agree, host_round(persist, job->stream_begin.seq),
-			made->dir, sizeof(made->dir), err);
-	}
-	return tag_begin(persist->store, job->tag, made->dir, sizeof(made->dir), err);
-}
-
 /* Checks the free space for a tag. If only changed chunks are written, the size of these is not
  * known yet. */
 static int check_space(struct persist *persist, struct persist_job *job)
@@ -387,7 +390,7 @@ static int check_space(struct persist *persist, struct persist_job *job)
 	pthread_mutex_lock(&persist->lock);
 	partly = persist->policy.full_every > 1 && persist->newest[0] != '\0';
 	pthread_mutex_unlock(&persist->lock);
-	return persist_space_check(persist->root, partly ? 0 : job->check_space.need_bytes,
+	return persist_space_check(persist->root_path, partly ? 0 : job->check_space.need_bytes,
 		&job->result.err);
 }
 
@@ -417,7 +420,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	if (job->kind == PERSIST_OPEN) {
 		return do_open(persist, job);
 	}
-	if (!persist->store ||
+	if (!persist->root ||
 		(!persist->multi_host &&
 			(job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN))) {
 		rv = ensure_root(persist, err);
@@ -425,7 +428,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	if (rv != 0) {
 		return rv;
 	}
-	ASSERT(persist->store != NULL);
+	ASSERT(persist->root != NULL);
 	switch (job->kind) {
 	case PERSIST_SAVE:
 	case PERSIST_STREAM_END:
@@ -434,7 +437,7 @@ static int run_job(struct persist *persist, struct persist_job *job)
 		return begin_stream(persist, job);
 	case PERSIST_STREAM_DROP:
 		if (!persist->multi_host) { /* otherwise the leader drops it */
-			tag_abandon(persist->store, job->tag);
+			drop_stream(persist, job->tag);
 		}
 		return 0;
 	case PERSIST_RESOLVE:
@@ -453,10 +456,10 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_CHECK_SPACE:
 		return check_space(persist, job);
 	case PERSIST_REMOVE:
-		return tag_remove(persist->store, job->tag, err);
+		return tag_remove(persist->root, job->tag, err);
 	default:
 		ASSERT(job->kind == PERSIST_PIN);
-		return tag_pin(persist->store, job->tag, job->pin.pinned, err);
+		return tag_pin(persist->root, job->tag, job->pin.pinned, err);
 	}
 }
 

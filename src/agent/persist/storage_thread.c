@@ -72,7 +72,7 @@ void persist_write_rows(struct persist *persist, bool sync)
 	uint64_t lost;
 	int rv;
 
-	if (!persist->store || !persist->is_leader || (!persist->rows_begun && !sync)) {
+	if (!persist->root || !persist->is_leader || (!persist->rows_begun && !sync)) {
 		return;
 	}
 	pthread_mutex_lock(&persist->lock);
@@ -88,10 +88,10 @@ void persist_write_rows(struct persist *persist, bool sync)
 			"%llu rows of its history did not fit the queue and are lost",
 			(unsigned long long)lost);
 	}
-	rv = rows_write(&persist->history, persist->store, sync, &err);
+	rv = rows_write(&persist->history, persist->root, sync, &err);
 	if (rv == 0) {
 		persist->rows_begun = persist->rows_begun || sync;
-		rv = rows_write(&persist->events, persist->store, false, &err);
+		rv = rows_write(&persist->events, persist->root, false, &err);
 	}
 	persist_report_rows(persist, rv, &err);
 }
@@ -246,7 +246,7 @@ static void free_persist(struct persist *persist)
 	alerts_deinit(&persist->alerts);
 	rows_deinit(&persist->history);
 	rows_deinit(&persist->events);
-	free(persist->root);
+	free(persist->root_path);
 	free(persist->hidden);
 	free(persist->job);
 	free(persist);
@@ -260,12 +260,11 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	if (!persist) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 	}
-	persist->root = strdup(options->root);
+	persist->root_path = strdup(options->root);
 	persist->hidden = options->hidden ? strdup(options->hidden) : NULL;
 	persist->job = strdup(options->job);
 	persist->loop = loop;
 	persist->policy = options->policy;
-	persist->lock_fd = -1;
 	persist->is_leader = options->first_rank == 0;
 	persist->multi_host = options->remote_ranks > 0;
 	pthread_mutex_init(&persist->lock, NULL);
@@ -273,7 +272,7 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	alerts_init(&persist->alerts);
 	agree_init(&persist->agree, options->job, options->first_rank, options->ranks,
 		options->ranks + options->remote_ranks, pause_thread, persist);
-	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
+	if (!persist->root_path || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 	} else if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) == 0 &&
 		rows_init(&persist->events, EVENTS_FILE, EVENTS_HEADER, err) == 0) {

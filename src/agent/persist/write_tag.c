@@ -8,10 +8,9 @@
 #include "base/err.h"
 #include "ckpt/format/plan.h"
 #include "ckpt/format/tensors.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
-#include "store/dirs.h"
-#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,10 +102,12 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 
 /* The files of a tag being written. */
 struct tag_build {
+	struct tags_root *root;
 	struct writer *writer;
 	const struct persist_save *save;
 	const struct write_tag_options *options;
-	char dir[STORE_NAME_MAX]; /* directory that the files go into */
+	const struct tag_draft *draft; /* what the files go into */
+	struct tag_draft own;          /* the draft, if it is begun here */
 	struct manifest manifest; /* manifest of the files, and of what the tag held, once added */
 	struct manifest base;     /* manifest of options->base; no parts: there is none */
 	uint32_t *chunks;         /* memory of all checksums */
@@ -149,10 +150,10 @@ static int write_part(struct tag_build *build, const struct file_image *image,
 		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
 			part->name, image->save->first_rank + image->rank);
 	} else if (base) {
-		rv = writer_update(build->writer, build->dir, out, &plan, &source, build->base.tag,
-			base, err);
+		rv = writer_update(build->writer, build->draft->dir, &build->manifest, out, &plan,
+			&source, &build->base, base, err);
 	} else {
-		rv = writer_write(build->writer, build->dir, out, &plan, &source, err);
+		rv = writer_write(build->writer, build->draft->dir, out, &plan, &source, err);
 	}
 	zip_plan_deinit(&plan);
 	return rv;
@@ -171,6 +172,7 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 	out->size_bytes = part->size_bytes;
 	out->chunks_n = ckpt_chunks(part->size_bytes);
 	out->chunks = chunks;
+	out->at[0] = (struct manifest_file){.own_name = true};
 	out->tensors = part->tensors;
 	out->tensors_bytes = part->tensors_bytes;
 	if (part->chunks_n > 0 && part->chunks_n == out->chunks_n) {
@@ -245,29 +247,12 @@ static int write_files(struct tag_build *build, struct pawl_err *err)
 
 /* ---- adding to a tag ---- */
 
-/* Links the files of a part into dir. */
-static int link_files(struct store *store, const char *dir, const char *tag,
-	const struct manifest_part *part, struct pawl_err *err)
+/* Keeps the parts of the old tag that are not saved anew. Reallocates the parts of the manifest;
+ * what they point to in base stays base's. */
+static int keep_old_parts(struct tag_build *build, const struct manifest *base,
+	struct pawl_err *err)
 {
-	int rv = 0;
-
-	for (uint32_t i = 0; i < manifest_files_n(part) && rv == 0; i++) {
-		char from[STORE_PATH_MAX];
-		char to[STORE_PATH_MAX];
-
-		manifest_file_path(from, sizeof(from), tag, part, i);
-		manifest_file_path(to, sizeof(to), dir, part, i);
-		rv = store_mkdirs(store, to, err);
-		rv = rv == 0 ? store_link(store, from, to, err) : rv;
-	}
-	return rv;
-}
-
-/* Keeps, by hard links, the parts of the old tag that are not saved anew. Reallocates the parts of
- * the manifest; what they point to in base stays base's. */
-static int keep_old_parts(struct store *store, const char *dir, const struct manifest *base,
-	struct manifest *manifest, struct pawl_err *err)
-{
+	struct manifest *manifest = &build->manifest;
 	struct manifest saved; /* the parts so far, in order */
 	struct manifest_part *parts = realloc(manifest->parts,
 		((size_t)manifest->parts_n + base->parts_n + 1) * sizeof(*manifest->parts));
@@ -292,8 +277,9 @@ static int keep_old_parts(struct store *store, const char *dir, const struct man
 		if (fresh) {
 			continue;
 		}
-		rv = link_files(store, dir, base->tag, old, err);
-		parts[manifest->parts_n++] = *old;
+		rv = tag_keep_part(build->root, build->draft, manifest, base, old,
+			&parts[manifest->parts_n], err);
+		manifest->parts_n += rv == 0;
 	}
 	manifest->world = base->world > manifest->world ? base->world : manifest->world;
 	manifest_sort(manifest);
@@ -301,45 +287,58 @@ static int keep_old_parts(struct store *store, const char *dir, const struct man
 }
 
 /* Publishes what was written; if the save adds to the tag, with what the tag had before. */
-static int publish(struct store *store, const char *dir, const struct persist_save *save,
-	struct manifest *manifest, struct pawl_err *err)
+static int publish(struct tag_build *build, struct pawl_err *err)
 {
+	struct tags_root *root = build->root;
+	int64_t since_ns = build->save->since_ns;
 	struct manifest base = {0};
-	int rv = save->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, err)
-					    : PAWL_ENOENT;
+	int rv = since_ns < INT64_MAX ? tag_open(root, build->manifest.tag, &base, err)
+				      : PAWL_ENOENT;
 
-	if (rv == 0 && base.created_ns >= save->since_ns) {
-		rv = keep_old_parts(store, dir, &base, manifest, err);
-		rv = rv == 0 ? tag_adopt(store, base.tag, &base, err) : rv;
+	if (rv == 0 && base.created_ns >= since_ns) {
+		rv = keep_old_parts(build, &base, err);
+		rv = rv == 0 ? tag_adopt(root, build->draft, &base, err) : rv;
 	} else if (rv == 0 || rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
 		rv = 0; /* new, of an earlier run, or damaged: the tag is replaced */
 	}
 	if (rv == 0) {
-		rv = tag_publish(store, manifest->tag, manifest, err);
+		rv = tag_publish(root, build->draft, &build->manifest, err);
 	}
 	manifest_deinit(&base);
 	return rv;
 }
 
-/* Begins the directory in which the tag is built. */
-static int begin(struct tag_build *build, struct store *store, struct pawl_err *err)
+/* Begins the draft of the tag, unless the ranks have written into one. */
+static int begin(struct tag_build *build, struct pawl_err *err)
+{
+	const struct write_tag_options *options = build->options;
+	int rv = 0;
+
+	if (options->agree) {
+		rv = agree_save_begin(options->agree, options->round, options->tag, err);
+	} else if (!options->draft) {
+		rv = tag_begin(build->root, options->tag, &build->own, err);
+	}
+	return rv == 0 ? tag_draft_manifest(build->root, build->draft, &build->manifest, err) : rv;
+}
+
+/* Opens the tag to share equal chunks with. If it was removed or damaged, all is written. */
+static void open_base(struct tag_build *build)
 {
 	const struct write_tag_options *options = build->options;
 
-	if (options->agree) {
-		return agree_save_begin(options->agree, options->round, build->dir,
-			sizeof(build->dir), err);
+	if (!build->sums || options->draft || options->base[0] == '\0' ||
+		tag_open(build->root, options->base, &build->base, NULL) != 0) {
+		build->base = (struct manifest){0};
+	} else if (manifest_add_gens(&build->manifest, &build->base, NULL) != 0) {
+		manifest_deinit(&build->base);
+		build->base = (struct manifest){0};
 	}
-	if (options->streamed) {
-		tag_new_dir(build->dir, sizeof(build->dir), options->tag);
-		return 0;
-	}
-	return tag_begin(store, options->tag, build->dir, sizeof(build->dir), err);
 }
 
 /* Publishes the tag, with what other hosts wrote. */
-static int end(struct tag_build *build, struct store *store, struct write_tag_result *result,
-	char *diverged_part, struct pawl_err *err)
+static int end(struct tag_build *build, struct write_tag_result *result, char *diverged_part,
+	struct pawl_err *err)
 {
 	const struct write_tag_options *options = build->options;
 	const struct persist_save *save = build->save;
@@ -353,7 +352,7 @@ static int end(struct tag_build *build, struct store *store, struct write_tag_re
 			save->ranks[0].record, &result->files, &result->size_bytes, diverged_part,
 			err);
 	}
-	rv = publish(store, build->dir, save, manifest, err);
+	rv = publish(build, err);
 	result->files = manifest->parts_n;
 	result->size_bytes = manifest_bytes(manifest);
 	return rv;
@@ -390,15 +389,17 @@ static void tag_build_deinit(struct tag_build *build)
 	free(build->sums);
 	free(build->places);
 	free(build->manifest.parts);
+	free(build->manifest.gens);
 	manifest_deinit(&build->base);
 }
 
-int write_tag_publish(struct store *store, struct writer *writer, const struct persist_save *save,
-	const struct write_tag_options *options, struct write_tag_result *result,
-	char *diverged_part, struct pawl_err *err)
+int write_tag_publish(struct tags_root *root, struct writer *writer,
+	const struct persist_save *save, const struct write_tag_options *options,
+	struct write_tag_result *result, char *diverged_part, struct pawl_err *err)
 {
 	struct agree *agree = options->agree;
-	struct tag_build build = {.writer = writer,
+	struct tag_build build = {.root = root,
+		.writer = writer,
 		.save = save,
 		.options = options,
 		.manifest = {.step = save->step,
@@ -409,16 +410,16 @@ int write_tag_publish(struct store *store, struct writer *writer, const struct p
 	int rv;
 
 	ASSERT(save->world >= 1);
+	build.draft = agree ? &agree->draft : options->draft ? options->draft : &build.own;
 	snprintf(manifest->tag, sizeof(manifest->tag), "%s", options->tag);
 	snprintf(manifest->job, sizeof(manifest->job), "%s", options->job);
 	rv = alloc_manifest(&build, err);
-	rv = rv == 0 ? begin(&build, store, err) : rv;
-	if (rv == 0 && build.sums && !options->streamed && options->base[0] != '\0' &&
-		tag_open(store, options->base, &build.base, NULL) != 0) {
-		build.base = (struct manifest){0}; /* removed or damaged: all is written */
+	rv = rv == 0 ? begin(&build, err) : rv;
+	if (rv == 0) {
+		open_base(&build);
+		rv = write_files(&build, err);
 	}
-	rv = rv == 0 ? write_files(&build, err) : rv;
-	rv = rv == 0 ? end(&build, store, result, diverged_part, err) : rv;
+	rv = rv == 0 ? end(&build, result, diverged_part, err) : rv;
 	if (rv != 0 && agree && agree->in_run) { /* otherwise no other host waits */
 		agree_save_fail(agree, options->round, manifest->parts, manifest->parts_n,
 			diverged_part, err, NULL);
@@ -426,7 +427,7 @@ int write_tag_publish(struct store *store, struct writer *writer, const struct p
 			rv = agree_save_why(agree, options->round, diverged_part, err);
 		}
 	} else if (rv != 0 && !agree) {
-		tag_abandon(store, manifest->tag);
+		tag_abandon(root, build.draft);
 	}
 	if (rv != 0) {
 		pawl_err_prefix(err, rv, "persist %s", manifest->tag);

@@ -6,7 +6,8 @@
 #include "agent/persist/storage_thread.h"
 
 struct agree;
-struct store;
+struct tag_draft;
+struct tags_root;
 struct writer;
 
 /* The size of a finished save, for the history. */
@@ -21,19 +22,21 @@ struct write_tag_options {
 	const char *tag;     /* name of the tag */
 	const char *base;    /* newest durable tag, to share equal chunks with; "": none */
 	uint32_t full_every; /* one of so many saves of a file shares nothing; 0 or 1: every save */
-	bool streamed;       /* the ranks have written the files */
+	/* What the ranks have written the files into, if this host alone writes the tag; NULL: a
+	 * draft is begun */
+	const struct tag_draft *draft;
 	struct agree *agree; /* with ranks on other hosts, else NULL */
 	uint64_t round;      /* with agree: number of the save among all hosts */
 };
 
 /*
- * Writes and publishes a tag, with the other hosts if there are any. On error, removes the
- * directory in which the tag was built. diverged_part (CKPT_NAME_MAX bytes, "" before) gets the
+ * Writes and publishes a tag, with the other hosts if there are any. On error, removes the draft.
+ * diverged_part (CKPT_NAME_MAX bytes, "" before) gets the
  * partition's name if the error is that hosts hold a partition differently.
  */
-int write_tag_publish(struct store *store, struct writer *writer, const struct persist_save *save,
-	const struct write_tag_options *options, struct write_tag_result *result,
-	char *diverged_part, struct pawl_err *err);
+int write_tag_publish(struct tags_root *root, struct writer *writer,
+	const struct persist_save *save, const struct write_tag_options *options,
+	struct write_tag_result *result, char *diverged_part, struct pawl_err *err);
 
 /*
  * Checks that the records of all ranks here, from rank first on, fit together. Shared partitions

@@ -24,15 +24,19 @@
 
 #define MANIFEST_MAGIC "PAWLMANI"
 #define MAGIC_BYTES    8u
-/* 1 had no kinds, 2 shared no bytes between saves, 3 had no folders */
-#define MANIFEST_VERSION 4u
-#define HEADER_BYTES     24u /* magic, version, length of the body, checksum of the body */
-#define PART_BYTES_MIN   28u /* encoded size of a part with empty names and lists */
-#define PART_LISTS       4u  /* lists of a part, each taken from the block */
+/* 1 had no kinds, 2 shared no bytes between saves, 3 had no folders, 4 had no gens */
+#define MANIFEST_VERSION 5u
+#define HEADER_BYTES     24u     /* magic, version, length of the body, checksum of the body */
+#define PART_BYTES_MIN   28u     /* encoded size of a part with empty names and lists */
+#define GEN_BYTES_MIN    4u      /* encoded size of an empty path */
+#define PART_LISTS       4u      /* lists of a part, each taken from the block */
+#define GEN_ID           "save-" /* begins the name of a save's folder; letters of its id follow */
+#define ID_LETTERS       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-"
 
 _Static_assert(sizeof(struct manifest_place) == 4 + 4, "a place takes as much memory as input");
-_Static_assert(sizeof(struct manifest_part) % BLOCK_ALIGN == 0,
-	"the parts waste nothing of a block");
+_Static_assert(sizeof(struct manifest_part) % BLOCK_ALIGN == 0 &&
+		sizeof(struct manifest_gen) % BLOCK_ALIGN == 0,
+	"the parts and the gens waste nothing of a block");
 _Static_assert(sizeof(((struct manifest_part *)NULL)->file) >=
 		CKPT_NAME_MAX - 1 + sizeof("-rank4294967295"),
 	"a file's name has room for a partition's name and a rank");
@@ -48,6 +52,9 @@ static uint32_t version_of(const struct manifest *manifest)
 {
 	uint32_t version = 2;
 
+	if (manifest->gens_n > 0) {
+		return 5;
+	}
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
 		const struct manifest_part *part = &manifest->parts[i];
 
@@ -86,6 +93,15 @@ static void put_sharing(struct wire_out *out, const struct manifest_part *part)
 	}
 }
 
+/* Encodes the places of a part's files. */
+static void put_files(struct wire_out *out, const struct manifest_part *part)
+{
+	for (uint32_t i = 0; i < manifest_files_n(part); i++) {
+		wire_put_u32(out, part->at[i].gen);
+		wire_put_u8(out, part->at[i].own_name);
+	}
+}
+
 static void put_part(struct wire_out *out, uint32_t version, const struct manifest_part *part)
 {
 	wire_put_str(out, part->name);
@@ -99,6 +115,9 @@ static void put_part(struct wire_out *out, uint32_t version, const struct manife
 	}
 	if (version > 2) {
 		put_sharing(out, part);
+	}
+	if (version > 4) {
+		put_files(out, part);
 	}
 	wire_put_blob(out, part->tensors, part->tensors_bytes);
 }
@@ -120,6 +139,12 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 	wire_put_u32(out, manifest->world);
 	wire_put_u64(out, (uint64_t)manifest->created_ns);
 	wire_put_u32(out, manifest->parts_n);
+	if (version > 4) {
+		wire_put_u32(out, manifest->gens_n);
+	}
+	for (uint32_t i = 0; i < manifest->gens_n; i++) {
+		wire_put_str(out, manifest->gens[i].dir);
+	}
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
 		put_part(out, version, &manifest->parts[i]);
 	}
@@ -154,11 +179,35 @@ static int check_places(const struct manifest_part *part, struct pawl_err *err)
 	return 0;
 }
 
+/* Checks that each file of a part is in a folder of the manifest, no two are the same one, and a
+ * file that is not linked has the part's name. */
+static int check_files(const struct manifest *m, const struct manifest_part *part,
+	struct pawl_err *err)
+{
+	for (uint32_t i = 0; m->gens_n > 0 && i < manifest_files_n(part); i++) {
+		const struct manifest_file *file = &part->at[i];
+		bool valid = file->gen < m->gens_n && (file->own_name || part->sources_n > 0);
+
+		for (uint32_t k = 0; k < i; k++) {
+			valid = valid &&
+				(file->gen != part->at[k].gen ||
+					file->own_name != part->at[k].own_name);
+		}
+		if (!valid) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"file %s: its source %u cannot be in folder %u", part->file, i,
+				file->gen);
+		}
+	}
+	return 0;
+}
+
 static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err)
 {
 	const struct manifest_part *part = &m->parts[i];
 	bool shared = part->rank == MANIFEST_ALL_RANKS;
 	char file[sizeof(part->file)];
+	int rv;
 
 	manifest_file_name(file, sizeof(file), part->name, shared, part->rank, m->world);
 	if (!ckpt_name_valid(part->name) || (!shared && part->rank >= m->world) ||
@@ -176,7 +225,8 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 			"file %s: %" PRIu64 " bytes cannot have %u checksums", part->file,
 			part->size_bytes, part->chunks_n);
 	}
-	return check_places(part, err);
+	rv = check_places(part, err);
+	return rv == 0 ? check_files(m, part, err) : rv;
 }
 
 /* Checks that no part is also a folder of another part. */
@@ -195,9 +245,47 @@ static int check_folders(const struct manifest *m, const struct manifest_part *p
 	return 0;
 }
 
+/* Returns whether a path can be that of a save's folder: a tag, then "save-" and an id. */
+static bool is_gen(const char *dir)
+{
+	size_t tag_bytes = strcspn(dir, "/");
+	const char *id;
+
+	if (tag_bytes == 0 || tag_bytes >= CKPT_TAG_MAX || dir[0] == '.' ||
+		strncmp(dir + tag_bytes, "/" GEN_ID, 1 + strlen(GEN_ID)) != 0) {
+		return false;
+	}
+	for (size_t i = 0; i < tag_bytes; i++) {
+		if ((unsigned char)dir[i] < ' ' || dir[i] == 0x7f) {
+			return false;
+		}
+	}
+	id = dir + tag_bytes + 1 + strlen(GEN_ID);
+	return id[0] != '\0' && id[strspn(id, ID_LETTERS)] == '\0';
+}
+
+static int check_gens(const struct manifest *m, struct pawl_err *err)
+{
+	if (m->gens_n > MANIFEST_GENS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "files in %u folders, at most %u", m->gens_n,
+			MANIFEST_GENS_MAX);
+	}
+	for (uint32_t i = 0; i < m->gens_n; i++) {
+		if (!is_gen(m->gens[i].dir)) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s is no folder of a save",
+				m->gens[i].dir);
+		}
+		if (manifest_find_gen(m, m->gens[i].dir) != i) {
+			return pawl_err_set(err, PAWL_EINVAL, "folder %s is listed twice",
+				m->gens[i].dir);
+		}
+	}
+	return 0;
+}
+
 int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 {
-	int rv = 0;
+	int rv;
 
 	if (manifest->tag[0] == '\0' || manifest->tag[0] == '.' || strchr(manifest->tag, '/')) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s is not a tag", manifest->tag);
@@ -206,6 +294,7 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EINVAL, "%u ranks and %u files, at most %u",
 			manifest->world, manifest->parts_n, MANIFEST_PARTS_MAX);
 	}
+	rv = check_gens(manifest, err);
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		rv = check_part(manifest, i, err);
 	}
@@ -265,6 +354,18 @@ static void get_sharing(struct wire_in *in, struct block *block, struct manifest
 	}
 }
 
+static void get_files(struct wire_in *in, struct manifest_part *part)
+{
+	for (uint32_t i = 0; i < manifest_files_n(part); i++) {
+		uint8_t own_name;
+
+		part->at[i].gen = wire_get_u32(in);
+		own_name = wire_get_u8(in);
+		part->at[i].own_name = own_name == 1;
+		in->failed = in->failed || own_name > 1;
+	}
+}
+
 static void get_part(struct wire_in *in, uint32_t version, struct block *block,
 	struct manifest_part *part)
 {
@@ -282,6 +383,9 @@ static void get_part(struct wire_in *in, uint32_t version, struct block *block,
 	part->chunks = get_sums(in, block, part);
 	if (version > 2 && !in->failed) {
 		get_sharing(in, block, part);
+	}
+	if (version > 4 && !in->failed) {
+		get_files(in, part);
 	}
 	if (in->failed) {
 		return;
@@ -306,12 +410,14 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 	m->world = wire_get_u32(in);
 	m->created_ns = (int64_t)wire_get_u64(in);
 	m->parts_n = wire_get_u32(in);
+	m->gens_n = version > 4 ? wire_get_u32(in) : 0;
 	if (in->failed || m->parts_n > wire_in_left(in) / PART_BYTES_MIN ||
-		m->parts_n > MANIFEST_PARTS_MAX) {
+		m->parts_n > MANIFEST_PARTS_MAX || m->gens_n > MANIFEST_GENS_MAX ||
+		m->gens_n > wire_in_left(in) / GEN_BYTES_MIN || (version > 4 && m->gens_n == 0)) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its first fields are damaged");
 	}
 	/* lists take as much memory as input, apart from alignment */
-	block.left_bytes =
+	block.left_bytes = m->gens_n * sizeof(*m->gens) +
 		m->parts_n * (sizeof(*m->parts) + PART_LISTS * BLOCK_ALIGN) + wire_in_left(in);
 	block.at = FAULT_MEM("manifest.decode", calloc(1, block.left_bytes + 1));
 	if (block.at == NULL) {
@@ -319,6 +425,10 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 			m->parts_n);
 	}
 	m->block = block.at;
+	m->gens = m->gens_n > 0 ? block_take(&block, m->gens_n * sizeof(*m->gens)) : NULL;
+	for (uint32_t i = 0; i < m->gens_n; i++) {
+		wire_get_str(in, m->gens[i].dir, sizeof(m->gens[i].dir));
+	}
 	m->parts = block_take(&block, m->parts_n * sizeof(*m->parts));
 	for (uint32_t i = 0; i < m->parts_n && !in->failed; i++) {
 		get_part(in, version, &block, &m->parts[i]);
@@ -397,6 +507,21 @@ uint64_t manifest_file_bytes(const struct manifest_part *part, uint32_t i)
 {
 	ASSERT(i < manifest_files_n(part));
 	return part->sources_n > 0 ? part->sources[i] : part->size_bytes;
+}
+
+void manifest_path(char *buf, size_t cap_bytes, const struct manifest *manifest,
+	const struct manifest_part *part, uint32_t i)
+{
+	const struct manifest_file *file = &part->at[i];
+
+	ASSERT(i < manifest_files_n(part));
+	if (manifest->gens_n == 0) {
+		manifest_file_path(buf, cap_bytes, manifest->tag, part, i);
+		return;
+	}
+	ASSERT(file->gen < manifest->gens_n);
+	snprintf(buf, cap_bytes, file->own_name ? "%s/%s" : "%s/.pawl/%s.0",
+		manifest->gens[file->gen].dir, part->file);
 }
 
 void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,

@@ -10,12 +10,26 @@
 #define CKPT_TAG_MAX       128u       /* bytes of a tag, terminator included */
 #define CKPT_JOB_MAX       128u       /* bytes of a job id, terminator included */
 #define MANIFEST_ALL_RANKS UINT32_MAX
-#define MANIFEST_SOURCES   8u /* files over which a linked partition is spread, at most */
+#define MANIFEST_SOURCES   8u    /* files over which a linked partition is spread, at most */
+#define MANIFEST_GENS_MAX  4096u /* folders that hold a tag's files, at most */
+#define MANIFEST_GEN_MAX   224u  /* bytes of the path of such a folder, terminator included */
 
 /* The place of a chunk of a linked partition: a chunk in one of its sources. */
 struct manifest_place {
 	uint32_t source;
 	uint32_t chunk;
+};
+
+/* A folder of the store into which one save wrote files. Objects cannot be linked, so a tag also
+ * uses files in the folders of earlier saves. */
+struct manifest_gen {
+	char dir[MANIFEST_GEN_MAX]; /* "<tag>/save-<id>" */
+};
+
+/* The place of a file of a part, in a manifest with gens. */
+struct manifest_file {
+	uint32_t gen;  /* folder, by its number in gens */
+	bool own_name; /* true: <folder>/<file>; false: changed chunks, <folder>/.pawl/<file>.0 */
 };
 
 struct manifest_part {
@@ -37,22 +51,27 @@ struct manifest_part {
 	/* 0: the bytes are in file. Else the part is linked: there is no such file, but this many
 	 * sources in .pawl. */
 	uint32_t sources_n;
-	uint64_t sources[MANIFEST_SOURCES]; /* size of each source in bytes */
-	struct manifest_place *places;      /* if linked: the place of each chunk */
-	uint32_t tensors_bytes;             /* length of tensors */
-	uint8_t *tensors;                   /* tensor table, see tensors.h */
+	uint64_t sources[MANIFEST_SOURCES];        /* size of each source in bytes */
+	struct manifest_place *places;             /* if linked: the place of each chunk */
+	struct manifest_file at[MANIFEST_SOURCES]; /* with gens: the place of each file, else 0 */
+	uint32_t tensors_bytes;                    /* length of tensors */
+	uint8_t *tensors;                          /* tensor table, see tensors.h */
 };
 
 struct manifest {
 	uint64_t step;               /* training step */
-	char tag[CKPT_TAG_MAX];      /* name of the directory */
+	char tag[CKPT_TAG_MAX];      /* name of the tag */
 	char job[CKPT_JOB_MAX];      /* id of the job that wrote it */
 	uint32_t attempt;            /* attempt of the job */
 	uint32_t world;              /* number of ranks that saved */
 	int64_t created_ns;          /* wall clock, since 1970 */
 	uint32_t parts_n;            /* number of files */
 	struct manifest_part *parts; /* sorted by file */
-	void *block;                 /* memory that decode allocated; NULL if built by hand */
+	uint32_t gens_n;             /* number of gens; 0 in a root of directories */
+	/* Folders that hold the files, no two equal; [0] is the folder of this save. In block; of a
+	 * manifest that was built by hand, the builder's, who frees it. */
+	struct manifest_gen *gens;
+	void *block; /* memory that decode allocated; NULL if built by hand */
 };
 
 /* Appends the encoding of a manifest that passes manifest_check. Check out->failed afterwards. */
@@ -64,6 +83,7 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err);
  * versions; PAWL_ENOMEM. */
 int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
+/* Frees what decode allocated. Lists of a manifest that was built by hand stay the builder's. */
 void manifest_deinit(struct manifest *manifest);
 uint64_t manifest_bytes(const struct manifest *manifest); /* total size of all its files */
 /* Sorts the parts as a manifest requires. */
@@ -75,15 +95,31 @@ const struct manifest_part *manifest_find_file(const struct manifest *manifest, 
  * none. */
 const struct manifest_part *manifest_find_part(const struct manifest *manifest, const char *name,
 	uint32_t rank);
+
 /* ---- the files of a part, linked or not; only their places differ ---- */
 
 /* Returns the number of files: one, or its sources. */
 uint32_t manifest_files_n(const struct manifest_part *part);
 uint64_t manifest_file_bytes(const struct manifest_part *part, uint32_t i);
-/* Writes the path of the i-th file in dir to buf. */
+/* Writes the path of the i-th file in the store to buf. */
+void manifest_path(char *buf, size_t cap_bytes, const struct manifest *manifest,
+	const struct manifest_part *part, uint32_t i);
+/* Writes to buf the path of the i-th file of a part that lies wholly in dir: in a directory, or
+ * where a writer puts it. manifest_path is for a tag's files. */
 void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,
 	const struct manifest_part *part, uint32_t i);
 struct manifest_place manifest_place(const struct manifest_part *part, uint32_t chunk);
+
+/* ---- the folders of a manifest's files ---- */
+
+/* Returns the number of a folder in gens; UINT32_MAX if it is not there. */
+uint32_t manifest_find_gen(const struct manifest *manifest, const char *dir);
+/* Appends those of from's gens that are missing, to a manifest that was built by hand: the numbers
+ * of its own gens stay. The caller frees manifest->gens, also after a failure, which changes
+ * nothing. PAWL_ELIMIT above MANIFEST_GENS_MAX, PAWL_ENOMEM. */
+int manifest_add_gens(struct manifest *manifest, const struct manifest *from, struct pawl_err *err);
+/* Drops the gens that no part uses, all but [0], and renumbers the others in the parts. */
+void manifest_prune_gens(struct manifest *manifest);
 
 /* Writes the file name of a partition to buf: name, or name-rank<r> if it is not shared and world >
  * 1. */

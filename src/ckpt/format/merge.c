@@ -15,6 +15,16 @@ static bool owns(const struct merge_host *host, uint32_t rank)
 	return rank >= host->first && rank - host->first < host->ranks;
 }
 
+static bool have_equal_gens(const struct manifest *a, const struct manifest *b)
+{
+	bool equal = a->gens_n == b->gens_n;
+
+	for (uint32_t i = 0; equal && i < a->gens_n; i++) {
+		equal = strcmp(a->gens[i].dir, b->gens[i].dir) == 0;
+	}
+	return equal;
+}
+
 /* Checks that a host's manifest is of the same save as the first one, and of the host's own
  * ranks. */
 static int check_host(const struct merge_host *host, const struct manifest *like,
@@ -33,6 +43,11 @@ static int check_host(const struct merge_host *host, const struct manifest *like
 			"%s: rank %u saves as one of %u ranks, but rank 0 as one of %u", own->tag,
 			host->first, own->world, like->world);
 	}
+	if (!have_equal_gens(own, like)) {
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"%s: rank %u and rank 0 save on top of different checkpoints", own->tag,
+			host->first);
+	}
 	for (uint32_t p = 0; p < own->parts_n; p++) {
 		if (!owns(host, own->parts[p].rank)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
@@ -43,6 +58,15 @@ static int check_host(const struct merge_host *host, const struct manifest *like
 		}
 	}
 	return 0;
+}
+
+/* Gives a manifest its own copy of like's gens. The caller frees it. */
+static int copy_gens(struct manifest *manifest, const struct manifest *like, struct pawl_err *err)
+{
+	manifest->block = NULL;
+	manifest->gens = NULL;
+	manifest->gens_n = 0;
+	return manifest_add_gens(manifest, like, err);
 }
 
 int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *into,
@@ -63,10 +87,14 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 		return pawl_err_set(err, PAWL_ELIMIT, "%s: more than %u files", merged.tag,
 			MANIFEST_PARTS_MAX);
 	}
-	merged.block = NULL;
+	rv = copy_gens(&merged, hosts[0].manifest, err);
+	if (rv != 0) {
+		return rv;
+	}
 	merged.parts_n = 0;
 	merged.parts = calloc(parts_n ? parts_n : 1, sizeof(*merged.parts));
 	if (!merged.parts) {
+		free(merged.gens);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %llu files",
 			(unsigned long long)parts_n);
 	}
@@ -86,6 +114,7 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 				merged.parts[p].file, merged.parts[p - 1].rank,
 				merged.parts[p].rank);
 			free(merged.parts);
+			free(merged.gens);
 			return rv;
 		}
 	}

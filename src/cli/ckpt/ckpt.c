@@ -1,11 +1,9 @@
 /* Shared by the commands on checkpoints: see ckpt.h. */
 #include "cli/ckpt/ckpt.h"
 
-#include "agent/persist/rootlock.h"
 #include "base/err.h"
 #include "cli/interrupt.h"
 #include "pawl/inspect.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -14,16 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#define LOCK_FILE ".pawl-lock"
 
 int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err)
 {
 	free(root->tags);
 	root->tags = NULL;
 	root->tags_n = 0;
-	return tags_list(root->store, &interrupt_stop, &root->tags, &root->tags_n, err);
+	return tags_list(root->root, &interrupt_stop, &root->tags, &root->tags_n, err);
 }
 
 const char *ckpt_hidden_dir(const char *root, char *buf)
@@ -45,11 +40,11 @@ const char *ckpt_hidden_dir(const char *root, char *buf)
 	return buf;
 }
 
-int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err)
+int ckpt_open(struct tags_root **root, const char *path, struct pawl_err *err)
 {
 	char hidden[PATH_MAX];
 
-	return store_posix_open_split(root, ckpt_hidden_dir(root, hidden), false, store, err);
+	return tags_root_open(path, ckpt_hidden_dir(path, hidden), false, root, err);
 }
 
 int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err)
@@ -57,7 +52,7 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
 	int rv;
 
 	root->path = path;
-	rv = ckpt_store_open(&root->store, path, err);
+	rv = ckpt_open(&root->root, path, err);
 	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
@@ -65,29 +60,23 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
 static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	struct pawl_err *err)
 {
-	char holder[CKPT_HOLDER_MAX];
-	char hidden[PATH_MAX];
+	char holder[ROOT_HOLDER_MAX];
 	char job[CKPT_JOB_MAX];
 	int rv;
 
 	snprintf(job, sizeof(job), "pawl %s", command->name);
-	rv = rootlock_await(ckpt_hidden_dir(root->path, hidden), job, err);
+	rv = tags_root_lock(root->root, job, true, err);
 	if (rv == PAWL_EBUSY) {
 		return pawl_err_set(err, rv, "%s is in use by %s: wait until that has ended",
-			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");
+			root->path, tags_root_holder(root->root, holder) ? holder : "a job");
 	}
-	if (rv < 0) {
-		return rv;
-	}
-	root->owned = true;
-	root->lock_fd = rv;
-	return ckpt_root_list(root, err);
+	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
-/* Returns whether Pawl ever used this root: its lock file stays for good. */
+/* Returns whether Pawl ever used this root. */
 static bool is_root(const struct ckpt_root *root)
 {
-	return root->tags_n > 0 || store_stat(root->store, LOCK_FILE, NULL, NULL, NULL) == 0;
+	return root->tags_n > 0 || tags_root_used(root->root);
 }
 
 int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
@@ -112,66 +101,7 @@ int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_co
 void ckpt_root_close(struct ckpt_root *root)
 {
 	free(root->tags);
-	store_close(root->store);
-	if (root->owned) {
-		close(root->lock_fd);
-	}
-}
-
-bool ckpt_root_holder(struct store *store, char *buf)
-{
-	void *text;
-	size_t len_bytes;
-
-	if (store_read_small(store, LOCK_FILE, &text, &len_bytes, CKPT_HOLDER_MAX - 1, NULL) != 0) {
-		return false;
-	}
-	snprintf(buf, CKPT_HOLDER_MAX, "%s", (const char *)text);
-	buf[strcspn(buf, "\n")] = '\0';
-	free(text);
-	return buf[0] != '\0';
-}
-
-/* A directory whose files are being added up. */
-struct measure {
-	struct store *store; /* the caller's */
-	const char *path;    /* path of the directory */
-	unsigned nest;       /* number of directories above it */
-	uint64_t size_bytes; /* bytes counted so far */
-};
-
-static int measure_name(void *user, const char *name, enum store_kind kind)
-{
-	struct measure *measure = user;
-	char path[STORE_PATH_MAX];
-	uint64_t size_bytes = 0;
-
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", measure->path, name) >= sizeof(path)) {
-		return 0;
-	}
-	if (kind == STORE_DIR && measure->nest < STORE_NEST_MAX) {
-		struct measure inner = {measure->store, path, measure->nest + 1, 0};
-
-		store_list(measure->store, path, measure_name, &inner, NULL);
-		size_bytes = inner.size_bytes;
-	} else if (kind == STORE_FILE) {
-		store_stat(measure->store, path, NULL, &size_bytes, NULL);
-	}
-	measure->size_bytes += size_bytes;
-	return 0;
-}
-
-uint64_t ckpt_measure(struct store *store, const char *path)
-{
-	struct measure measure = {.store = store, .path = path};
-	enum store_kind kind;
-	uint64_t size_bytes = 0;
-
-	if (store_stat(store, path, &kind, &size_bytes, NULL) != 0 || kind != STORE_DIR) {
-		return size_bytes;
-	}
-	store_list(store, path, measure_name, &measure, NULL);
-	return measure.size_bytes;
+	tags_root_close(root->root);
 }
 
 static const struct tag_info *find_newest(const struct ckpt_root *root)

@@ -2,28 +2,26 @@
 #ifndef CLI_CKPT_CKPT_H
 #define CLI_CKPT_CKPT_H
 
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "cli/cli.h"
 
 struct pawl_tensor;
-struct store;
 
 /* A root and the tags in it. Zero-initialise. */
 struct ckpt_root {
-	const char *path;      /* path of the root, as given */
-	struct store *store;   /* store over the root and its hidden directory */
-	struct tag_info *tags; /* ascending by step; all is checked but the contents of files */
-	size_t tags_n;         /* number of entries in tags */
-	bool owned;            /* the root's lock is held: ckpt_root_own or ckpt_root_make */
-	int lock_fd;           /* holds the lock, if owned */
+	const char *path;       /* path of the root, as given */
+	struct tags_root *root; /* locked by ckpt_root_own and ckpt_root_make */
+	struct tag_info *tags;  /* ascending by step; all is checked but the contents of files */
+	size_t tags_n;          /* number of entries in tags */
 };
 
 /* Finds the directory of a root's lock and of its names that begin with a dot: .<name>.pawl beside
  * the root if there is such a directory (docs/format.md), else the root. Returns buf, of PATH_MAX
  * bytes. */
 const char *ckpt_hidden_dir(const char *root, char *buf);
-/* Opens the store over a root and its hidden directory. PAWL_ENOENT if there is no root. */
-int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err);
+/* Opens a root with its hidden directory, without listing it. PAWL_ENOENT if there is no root. */
+int ckpt_open(struct tags_root **root, const char *path, struct pawl_err *err);
 
 /* Opens a root, which may hold no tag at all. PAWL_ENOENT if there is no such directory. */
 int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err);
@@ -43,14 +41,6 @@ void ckpt_root_close(struct ckpt_root *root); /* zeroed or half open is fine */
  * tags have the step. */
 int ckpt_root_pick(struct ckpt_root *root, const char *name, const struct tag_info **tag,
 	struct pawl_err *err);
-
-#define CKPT_HOLDER_MAX 512u /* bytes of a holder's name, terminator included */
-
-/* Reads the last holder of a root from its lock file: "job gpt (pid 123 on host)". That process may
- * have ended. Returns false if there never was a holder. */
-bool ckpt_root_holder(struct store *store, char *buf);
-/* Returns the bytes of the file, or of all files in the directory, at path; 0 if there is none. */
-uint64_t ckpt_measure(struct store *store, const char *path);
 
 /* Reads all files of a tag. Checks each against the manifest, and its own structure and sums.
  * PAWL_ECORRUPT names file and place. */

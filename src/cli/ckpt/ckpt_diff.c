@@ -215,16 +215,16 @@ static void count_states(struct diff *diff)
 
 static int compare(struct diff *diff, struct pawl_err *err)
 {
-	const char *const tags[2] = {diff->sides[0].tag, diff->sides[1].tag};
+	const struct manifest *const sides[2] = {&diff->sides[0], &diff->sides[1]};
 	struct reader *reader = NULL;
 	int rv = pair_init(&diff->pair, &diff->sides[0], &diff->sides[1], err);
 
 	if (rv == 0) {
-		rv = reader_open(&reader, diff->root.store, err);
+		rv = reader_open(&reader, tags_root_store(diff->root.root), err);
 	}
 	if (rv == 0) {
 		progress_start(&diff->progress, "diff", pair_bytes(&diff->pair));
-		rv = pair_compare(&diff->pair, reader, tags, &diff->progress, err);
+		rv = pair_compare(&diff->pair, reader, sides, &diff->progress, err);
 	}
 	reader_close(reader);
 	return rv;
@@ -238,7 +238,7 @@ static int open_sides(struct diff *diff, struct pawl_err *err)
 	for (int i = 0; i < 2 && rv == 0; i++) {
 		rv = ckpt_root_pick(&diff->root, diff->args[1 + i], &tag, err);
 		if (rv == 0) {
-			rv = tag_open(diff->root.store, tag->tag, &diff->sides[i], err);
+			rv = tag_open(diff->root.root, tag->tag, &diff->sides[i], err);
 		}
 	}
 	return rv;

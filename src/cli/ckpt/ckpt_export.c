@@ -130,7 +130,7 @@ static int copy_file(struct export *export, struct reader *reader, const struct 
 			cli_size(size, part->size_bytes));
 	}
 	progress_name(&export->progress, "", part->file);
-	rv = reader_read(reader, tag, part, image, err);
+	rv = reader_read(reader, &export->manifest, part, image, err);
 	if (rv == 0) {
 		rv = write_file(export, part, image, err);
 	}
@@ -142,7 +142,7 @@ static int copy_files(struct export *export, struct pawl_err *err)
 {
 	const struct manifest *manifest = &export->manifest;
 	struct reader *reader = NULL;
-	int rv = reader_open(&reader, export->root.store, err);
+	int rv = reader_open(&reader, tags_root_store(export->root.root), err);
 
 	if (rv == 0) {
 		progress_start(&export->progress, "export", manifest_bytes(manifest));
@@ -237,7 +237,7 @@ static int export_tag(struct export *export, struct pawl_err *err)
 		rv = ckpt_root_pick(&export->root, export->args[1], &tag, err);
 	}
 	if (rv == 0) {
-		rv = tag_open(export->root.store, tag->tag, &export->manifest, err);
+		rv = tag_open(export->root.root, tag->tag, &export->manifest, err);
 	}
 	if (rv == 0) {
 		rv = stage_open(&export->stage, export->args[2], export->force, err);

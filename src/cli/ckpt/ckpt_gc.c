@@ -26,9 +26,6 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-#define BAD_DIR ".bad"
-#define BAD_MAX 4096 /* names read in BAD_DIR, at most; the next gc removes the rest */
-
 /* The command line, and the state of the work. */
 struct cleaning {
 	const char *path;        /* ROOT */
@@ -36,18 +33,16 @@ struct cleaning {
 	struct retain_rule rule; /* --keep, --keep-every */
 	struct ckpt_root root;   /* ROOT, owned */
 	struct report report;    /* what was done */
-	char *aside[BAD_MAX];    /* paths of the names in .bad; owned */
-	size_t aside_n;          /* number of entries in aside */
 };
 
 /* ---- leftovers ---- */
 
 static int clean_leftovers(struct cleaning *cleaning, struct pawl_err *err)
 {
-	struct store *store = cleaning->root.store;
+	struct tags_root *root = cleaning->root.root;
 	struct tag_leftover *left;
 	size_t n;
-	int rv = tags_leftovers(store, &left, &n, err);
+	int rv = tags_leftovers(root, &left, &n, err);
 
 	if (rv != 0) {
 		return rv;
@@ -60,10 +55,10 @@ static int clean_leftovers(struct cleaning *cleaning, struct pawl_err *err)
 		}
 	}
 	for (size_t i = 0; i < n && rv == 0; i++) {
-		uint64_t bytes = ckpt_measure(store, left[i].name);
+		uint64_t bytes = tags_root_measure(root, left[i].name);
 
 		if (!cleaning->report.dry) {
-			rv = store_remove(store, left[i].name, err);
+			rv = store_remove(tags_root_store(root), left[i].name, err);
 		}
 		if (rv == 0) {
 			report_add(&cleaning->report, REPORT_REMOVE, left[i].name, bytes,
@@ -76,38 +71,28 @@ static int clean_leftovers(struct cleaning *cleaning, struct pawl_err *err)
 
 /* ---- data put aside ---- */
 
-static int add_aside(void *user, const char *name, enum store_kind kind)
-{
-	struct cleaning *cleaning = user;
-	char path[STORE_PATH_MAX];
-
-	snprintf(path, sizeof(path), BAD_DIR "/%s", name);
-	cleaning->aside[cleaning->aside_n] = strdup(path);
-	if (cleaning->aside[cleaning->aside_n] != NULL) {
-		cleaning->aside_n++;
-	}
-	return cleaning->aside_n == BAD_MAX;
-}
-
 static int clean_bad(struct cleaning *cleaning, struct pawl_err *err)
 {
-	struct store *store = cleaning->root.store;
-	int rv = store_list(store, BAD_DIR, add_aside, cleaning, err);
+	struct tags_root *root = cleaning->root.root;
+	char **paths;
+	size_t n;
+	int rv = tags_list_bad(root, &paths, &n, err);
 
-	if (rv == PAWL_ENOENT) {
-		return 0;
+	if (rv != 0) {
+		return rv;
 	}
-	for (size_t i = 0; i < cleaning->aside_n && rv == 0; i++) {
-		uint64_t bytes = ckpt_measure(store, cleaning->aside[i]);
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		uint64_t bytes = tags_root_measure(root, paths[i]);
 
 		if (!cleaning->report.dry) {
-			rv = store_remove(store, cleaning->aside[i], err);
+			rv = store_remove(tags_root_store(root), paths[i], err);
 		}
 		if (rv == 0) {
-			report_add(&cleaning->report, REPORT_REMOVE, cleaning->aside[i], bytes,
+			report_add(&cleaning->report, REPORT_REMOVE, paths[i], bytes,
 				"put aside as damaged");
 		}
 	}
+	tags_free_paths(paths, n);
 	return rv;
 }
 
@@ -123,14 +108,14 @@ static int clean_old(struct cleaning *cleaning, struct pawl_err *err)
 	if (keep == NULL || sizes == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", root->tags_n);
 	} else {
-		rv = tags_plan_retain(root->store, &cleaning->rule, root->tags, root->tags_n, keep,
+		rv = tags_plan_retain(root->root, &cleaning->rule, root->tags, root->tags_n, keep,
 			err);
 	}
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
-		sizes[i] = keep[i] ? 0 : ckpt_measure(root->store, root->tags[i].tag);
+		sizes[i] = keep[i] ? 0 : tags_root_measure(root->root, root->tags[i].tag);
 	}
 	if (rv == 0 && !cleaning->report.dry) {
-		rv = tags_drop(root->store, root->tags, root->tags_n, keep, err);
+		rv = tags_drop(root->root, root->tags, root->tags_n, keep, err);
 	}
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
 		if (!keep[i]) {
@@ -225,9 +210,6 @@ static int main_gc(const struct cli_command *command, int argc, char **argv)
 	rv = clean(&cleaning, command, &err);
 	rv = rv == 0 ? report_end(&cleaning.report) : cli_fail(command, &err);
 	ckpt_root_close(&cleaning.root);
-	for (size_t i = 0; i < cleaning.aside_n; i++) {
-		free(cleaning.aside[i]);
-	}
 	return rv;
 }
 

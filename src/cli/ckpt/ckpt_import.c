@@ -3,8 +3,8 @@
  *
  * Python reads the files (convert.h) and sends each partition as a message with its sizes, followed
  * by its tensor table, its storages and its pickle. The command writes the partitions as a rank's,
- * into the hidden directory of a new tag, and publishes the tag when all have come. A failure
- * leaves nothing, and removes a root that the command created.
+ * into the draft of a new tag, and publishes the tag when all have come. A failure leaves nothing,
+ * and removes a root that the command created.
  *
  *   {"partition": name, "table": bytes, "storages": [bytes, …], "pickle": bytes}
  */
@@ -59,9 +59,8 @@ struct import {
 	struct progress progress;          /* progress of the whole import */
 	bool made_root;                    /* this command created ROOT */
 	struct ckpt_root root;             /* ROOT, owned */
-	bool begun;                        /* the hidden directory exists */
-	char dir[STORE_NAME_MAX];          /* name of the hidden directory */
-	struct writer *writer;             /* writes into the hidden directory */
+	struct tag_draft draft;            /* the tag being built; zeroed: none */
+	struct writer *writer;             /* writes into the draft */
 	struct manifest manifest;          /* grows with each partition; freed by release */
 	uint32_t parts_cap;                /* allocated entries of manifest.parts */
 };
@@ -220,9 +219,9 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 		part->size_bytes = in.plan.size_bytes;
 		part->chunks_n = ckpt_chunks(in.plan.size_bytes);
 		part->chunks = calloc(part->chunks_n + 1u, sizeof(*part->chunks));
-		rv = part->chunks != NULL
-			? writer_write(import->writer, import->dir, part, &in.plan, &source, err)
-			: pawl_err_set(err, PAWL_ENOMEM, "%s", name);
+		rv = part->chunks != NULL ? writer_write(import->writer, import->draft.dir, part,
+						    &in.plan, &source, err)
+					  : pawl_err_set(err, PAWL_ENOMEM, "%s", name);
 	}
 	zip_plan_deinit(&in.plan);
 	return rv;
@@ -234,14 +233,15 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 static int begin(struct import *import, struct pawl_err *err)
 {
 	char *tag = import->manifest.tag;
-	struct store *made;
+	struct tags_root *made;
 	bool there = access(import->args[1], F_OK) == 0;
-	int rv = store_posix_open(import->args[1], true, &made, err);
+	bool exists = false;
+	int rv = tags_root_open(import->args[1], NULL, true, &made, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	store_close(made);
+	tags_root_close(made);
 	import->made_root = !there;
 	rv = ckpt_root_make(&import->root, import->args[1], import->command, err);
 	if (rv != 0) {
@@ -251,17 +251,23 @@ static int begin(struct import *import, struct pawl_err *err)
 	if (import->tag != NULL) {
 		snprintf(tag, sizeof(import->manifest.tag), "%s", import->tag);
 	}
-	if (!import->force && store_stat(import->root.store, tag, NULL, NULL, NULL) == 0) {
+	if (!import->force) {
+		rv = tag_has_name(import->root.root, tag, &exists, err);
+	}
+	if (exists) {
 		return pawl_err_set(err, PAWL_EEXIST,
 			"%s/%s exists already: nothing was imported (--force replaces it)",
 			import->args[1], tag);
 	}
-	rv = writer_open(&import->writer, import->root.store, true, err);
 	if (rv == 0) {
-		rv = tag_begin(import->root.store, tag, import->dir, sizeof(import->dir), err);
-		import->begun = rv == 0;
+		rv = writer_open(&import->writer, tags_root_store(import->root.root), true, err);
 	}
-	return rv;
+	if (rv == 0) {
+		rv = tag_begin(import->root.root, tag, &import->draft, err);
+	}
+	return rv == 0
+		? tag_draft_manifest(import->root.root, &import->draft, &import->manifest, err)
+		: rv;
 }
 
 /* Publishes the tag. With one rank only, each partition belongs to all ranks. */
@@ -289,11 +295,11 @@ static int publish(struct import *import, struct pawl_err *err)
 	}
 	rv = interrupt_check(err);
 	if (rv == 0) {
-		rv = tag_publish(import->root.store, manifest->tag, manifest, err);
+		rv = tag_publish(import->root.root, &import->draft, manifest, err);
 	}
 	if (rv == 0) {
-		import->begun = false;
-		history_mend(import->root.store, NULL); /* a later run can add the row, too */
+		import->draft = (struct tag_draft){.tag = ""};
+		history_mend(import->root.root, NULL); /* a later run can add the row, too */
 	}
 	return rv;
 }
@@ -316,7 +322,7 @@ static int import_all(struct import *import, struct pawl_err *err)
 		if (total != NULL) {
 			import->progress.total_bytes = (uint64_t)json_integer_value(total);
 		} else {
-			rv = import->begun ? 0 : begin(import, err);
+			rv = import->draft.tag[0] != '\0' ? 0 : begin(import, err);
 			rv = rv == 0 ? receive_part(import, message, err) : rv;
 		}
 		json_decref(message);
@@ -333,16 +339,10 @@ static int import_all(struct import *import, struct pawl_err *err)
 static void release(struct import *import, bool failed)
 {
 	struct manifest *manifest = &import->manifest;
-	char lock[STORE_PATH_MAX];
-
 	convert_stop(&import->convert);
-	if (import->begun) {
-		tag_abandon(import->root.store, manifest->tag);
-	}
+	tag_abandon(import->root.root, &import->draft);
 	if (import->made_root && failed) {
-		snprintf(lock, sizeof(lock), "%s/.pawl-lock", import->args[1]);
-		unlink(lock);
-		rmdir(import->args[1]);
+		tags_root_unmake(import->args[1]);
 	}
 	writer_close(import->writer);
 	ckpt_root_close(&import->root);
@@ -351,6 +351,7 @@ static void release(struct import *import, bool failed)
 		free(manifest->parts[i].tensors);
 	}
 	free(manifest->parts);
+	free(manifest->gens);
 }
 
 static int print_result(const struct import *import)

@@ -300,16 +300,16 @@ static void close_side(struct side *side)
 	part_image_close(side->image);
 }
 
-static int open_side(struct side *side, struct reader *reader, const char *tag,
+static int open_side(struct side *side, struct reader *reader, const struct manifest *manifest,
 	const struct manifest_part *part, struct pawl_err *err)
 {
-	int rv = part_image_open(&side->image, reader, tag, part, err);
+	int rv = part_image_open(&side->image, reader, manifest, part, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	rv = locate_storages(side, part, err);
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s/%s", tag, part->file);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s/%s", manifest->tag, part->file);
 }
 
 /* A tensor's bytes in its storage, for finding tensors that overlap. */
@@ -527,15 +527,15 @@ static int compare_others(struct comparison *with, struct pair_part *part, struc
 	return 0;
 }
 
-static int compare_part(struct pair_part *part, struct reader *reader, const char *const tags[2],
-	struct progress *progress, struct pawl_err *err)
+static int compare_part(struct pair_part *part, struct reader *reader,
+	const struct manifest *const sides[2], struct progress *progress, struct pawl_err *err)
 {
 	struct comparison with = {.progress = progress};
 	int rv = 0;
 
 	progress_name(progress, part->sides[0]->file, "");
 	for (int i = 0; i < 2 && rv == 0 && part->tensors_n > 0; i++) {
-		rv = open_side(&with.sides[i], reader, tags[i], part->sides[i], err);
+		rv = open_side(&with.sides[i], reader, sides[i], part->sides[i], err);
 		if (rv == 0) {
 			rv = check_places(part, &with.sides[i], i, err);
 		}
@@ -551,14 +551,14 @@ static int compare_part(struct pair_part *part, struct reader *reader, const cha
 	return rv;
 }
 
-int pair_compare(struct pair *pair, struct reader *reader, const char *const tags[2],
+int pair_compare(struct pair *pair, struct reader *reader, const struct manifest *const sides[2],
 	struct progress *progress, struct pawl_err *err)
 {
 	int rv = 0;
 
 	for (size_t i = 0; i < pair->parts_n && rv == 0; i++) {
 		if (pair->parts[i].sides[0] != NULL && pair->parts[i].sides[1] != NULL) {
-			rv = compare_part(&pair->parts[i], reader, tags, progress, err);
+			rv = compare_part(&pair->parts[i], reader, sides, progress, err);
 		}
 	}
 	progress_wipe(progress);

@@ -61,8 +61,9 @@ void pair_deinit(struct pair *pair);
 /* Returns the bytes that pair_compare reads, on both sides together. */
 uint64_t pair_bytes(const struct pair *pair);
 /* Reads, verifies and compares the values of all tensors of the same dtype and shape on both sides,
- * on all cores, in little memory. Errors as of part_image_read. */
-int pair_compare(struct pair *pair, struct reader *reader, const char *const tags[2],
+ * on all cores, in little memory. sides: the manifests of pair_init. Errors as of
+ * part_image_read. */
+int pair_compare(struct pair *pair, struct reader *reader, const struct manifest *const sides[2],
 	struct progress *progress, struct pawl_err *err);
 
 #endif

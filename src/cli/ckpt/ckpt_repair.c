@@ -13,7 +13,6 @@
 #include "cli/ckpt/ckpt.h"
 #include "cli/ckpt/ckpt_report.h"
 #include "cli/progress.h"
-#include "store/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,10 +40,10 @@ struct repair {
 
 static int settle(struct repair *repair, struct pawl_err *err)
 {
-	struct store *store = repair->root.store;
+	struct tags_root *root = repair->root.root;
 	struct tag_leftover *left;
 	size_t n;
-	int rv = tags_leftovers(store, &left, &n, err);
+	int rv = tags_leftovers(root, &left, &n, err);
 
 	if (rv != 0) {
 		return rv;
@@ -52,12 +51,12 @@ static int settle(struct repair *repair, struct pawl_err *err)
 	for (size_t i = 0; i < n; i++) {
 		report_add(&repair->report, left[i].put_back ? REPORT_PUT_BACK : REPORT_REMOVE,
 			left[i].put_back ? left[i].tag : left[i].name,
-			ckpt_measure(store, left[i].name),
+			tags_root_measure(root, left[i].name),
 			left[i].put_back ? "a crash interrupted its replacement"
 					 : "a crash left it");
 	}
 	free(left);
-	return repair->report.dry || n == 0 ? 0 : tags_recover(store, err);
+	return repair->report.dry || n == 0 ? 0 : tags_recover(root, err);
 }
 
 static void report_unrepaired(struct repair *repair, const char *name, const char *why,
@@ -77,10 +76,10 @@ static void report_unrepaired(struct repair *repair, const char *name, const cha
 /* Gives a broken tag its complete.txt back if nothing else is wrong with it. */
 static int mend_tag(struct repair *repair, struct tag_info *tag, struct pawl_err *err)
 {
-	struct store *store = repair->root.store;
+	struct tags_root *root = repair->root.root;
 	struct manifest manifest;
 	struct pawl_err why;
-	int rv = tag_open_unsealed(store, tag->tag, &manifest, &why);
+	int rv = tag_open_unsealed(root, tag->tag, &manifest, &why);
 
 	if (rv == 0) {
 		progress_start(&repair->progress, "verify", manifest_bytes(&manifest));
@@ -92,7 +91,7 @@ static int mend_tag(struct repair *repair, struct tag_info *tag, struct pawl_err
 		return 0;
 	}
 	if (!repair->report.dry) {
-		rv = tag_seal(store, tag->tag, err);
+		rv = tag_seal(root, tag->tag, err);
 	}
 	if (rv == 0) {
 		tag->state = TAG_COMPLETE;
@@ -109,14 +108,14 @@ static int mend_tags(struct repair *repair, struct pawl_err *err)
 	int rv = ckpt_root_list(root, err);
 
 	if (rv == 0) {
-		rv = reader_open(&repair->reader, root->store, err);
+		rv = reader_open(&repair->reader, tags_root_store(root->root), err);
 	}
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
 		if (root->tags[i].state == TAG_BROKEN) {
 			rv = mend_tag(repair, &root->tags[i], err);
 		}
 	}
-	if (rv == 0 && tags_check_pins(root->store, &why) != 0) {
+	if (rv == 0 && tags_check_pins(root->root, &why) != 0) {
 		report_unrepaired(repair, ".pins", why.msg,
 			"every checkpoint counts as pinned until you repair or remove .pins");
 	}
@@ -131,7 +130,8 @@ static size_t count_rowless(const struct ckpt_root *root)
 	size_t len_bytes;
 	size_t rowless = 0;
 
-	store_read_small(root->store, HISTORY_FILE, &text, &len_bytes, ROWS_FILE_MAX, NULL);
+	store_read_small(tags_root_store(root->root), HISTORY_FILE, &text, &len_bytes,
+		ROWS_FILE_MAX, NULL);
 	for (size_t i = 0; i < root->tags_n; i++) {
 		snprintf(field, sizeof(field), ",%s,", root->tags[i].tag);
 		rowless += root->tags[i].state == TAG_COMPLETE &&
@@ -147,7 +147,7 @@ static void mend_history(struct repair *repair)
 	char what[sizeof(HISTORY_FILE) + 64];
 	struct pawl_err why;
 
-	if (!repair->report.dry && history_mend(repair->root.store, &why) != 0) {
+	if (!repair->report.dry && history_mend(repair->root.root, &why) != 0) {
 		report_unrepaired(repair, HISTORY_FILE, why.msg,
 			"move it away, and the next save begins a new one");
 	} else if (rowless > 0) {

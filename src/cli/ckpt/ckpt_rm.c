@@ -93,7 +93,7 @@ static int unpin(struct removal *removal, struct pawl_err *err)
 
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
 		if (!removal->keep[i] && root->tags[i].pinned) {
-			rv = tag_pin(root->store, root->tags[i].tag, false, err);
+			rv = tag_pin(root->root, root->tags[i].tag, false, err);
 		}
 	}
 	return rv;
@@ -109,10 +109,10 @@ static int remove_tags(struct removal *removal, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_ENOMEM, "%zu tags", root->tags_n);
 	}
 	for (size_t i = 0; i < root->tags_n; i++) {
-		sizes[i] = removal->keep[i] ? 0 : ckpt_measure(root->store, root->tags[i].tag);
+		sizes[i] = removal->keep[i] ? 0 : tags_root_measure(root->root, root->tags[i].tag);
 	}
 	if (!removal->report.dry) {
-		rv = tags_drop(root->store, root->tags, root->tags_n, removal->keep, err);
+		rv = tags_drop(root->root, root->tags, root->tags_n, removal->keep, err);
 		if (rv == 0) {
 			rv = unpin(removal, err);
 		}

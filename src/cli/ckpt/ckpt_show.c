@@ -136,7 +136,7 @@ static int show(const struct cli_command *command, struct ckpt_root *root, const
 	int code = CLI_OK;
 
 	if (ckpt_root_pick(root, name, &tag, &err) != 0 ||
-		tag_open(root->store, tag->tag, &manifest, &err) != 0) {
+		tag_open(root->root, tag->tag, &manifest, &err) != 0) {
 		return cli_fail(command, &err);
 	}
 	if (json) {

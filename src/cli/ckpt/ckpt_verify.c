@@ -75,9 +75,10 @@ static int check_zip(const struct image *image, struct pawl_err *err)
 	return rv;
 }
 
-static int check_file(struct reader *reader, const char *tag, const struct manifest_part *part,
-	struct pawl_err *err)
+static int check_file(struct reader *reader, const struct manifest *manifest,
+	const struct manifest_part *part, struct pawl_err *err)
 {
+	const char *tag = manifest->tag;
 	char size[CLI_TEXT_MAX];
 	uint8_t *bytes = image_alloc(part->size_bytes);
 	int rv;
@@ -86,7 +87,7 @@ static int check_file(struct reader *reader, const char *tag, const struct manif
 		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
 			cli_size(size, part->size_bytes));
 	}
-	rv = reader_read(reader, tag, part, bytes, err);
+	rv = reader_read(reader, manifest, part, bytes, err);
 	if (rv == 0 && !part->raw) {
 		const struct image image = {bytes, part->size_bytes};
 
@@ -113,7 +114,7 @@ int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
 	reader_set_watcher(reader, on_arrived, progress);
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		progress_name(progress, manifest->tag, manifest->parts[i].file);
-		rv = check_file(reader, manifest->tag, &manifest->parts[i], err);
+		rv = check_file(reader, manifest, &manifest->parts[i], err);
 	}
 	progress_wipe(progress);
 	return rv;
@@ -122,7 +123,7 @@ int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
 static int check_tag(struct check *check, const struct tag_info *tag, struct pawl_err *err)
 {
 	struct manifest manifest;
-	int rv = tag_open(check->root.store, tag->tag, &manifest, err);
+	int rv = tag_open(check->root.root, tag->tag, &manifest, err);
 
 	if (rv == 0) {
 		rv = ckpt_verify_files(check->reader, &manifest, &check->progress, err);
@@ -168,7 +169,7 @@ static int verify(struct check *check, const char *name, bool all, struct pawl_e
 	int rv = ckpt_root_pick(&check->root, name, &first, err);
 
 	if (rv == 0) {
-		rv = reader_open(&check->reader, check->root.store, err);
+		rv = reader_open(&check->reader, tags_root_store(check->root.root), err);
 	}
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		total_bytes += all ? check->root.tags[i].size_bytes : first->size_bytes;

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define INTERVAL_MAX_S 3600.0
-#define LINE_BYTES     (2 * CKPT_HOLDER_MAX + CKPT_TAG_MAX) /* bytes of a line about a job */
+#define LINE_BYTES     (2 * ROOT_HOLDER_MAX + CKPT_TAG_MAX) /* bytes of a line about a job */
 #define ROWS_PLAIN     20u /* rows of the table, if the terminal's height is not known */
 #define ROWS_OTHER     5u  /* rows of the screen that the table leaves free */
 

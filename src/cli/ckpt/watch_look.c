@@ -16,10 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define HISTORY_FILE "checkpointHistories.csv"
-#define LOCK_FILE    ".pawl-lock"
 #define COLUMNS_MAX  64u /* columns of the history, at most */
 
 /* ---- the history ---- */
@@ -129,47 +127,30 @@ void look_read_row(struct look_tag *tag, const char *history)
 /* Returns whether a process on this machine holds the root's lock. */
 static bool is_locked(const char *root)
 {
-	char path[PATH_MAX + sizeof(LOCK_FILE)];
 	char hidden[PATH_MAX];
-	char line[256];
-	unsigned long inode;
-	struct stat st;
-	bool locked = false;
-	FILE *locks;
 
-	snprintf(path, sizeof(path), "%s/" LOCK_FILE, ckpt_hidden_dir(root, hidden));
-	locks = lstat(path, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
-	if (locks == NULL) {
-		return false;
-	}
-	while (!locked && fgets(line, sizeof(line), locks) != NULL) {
-		locked = sscanf(line, "%*s FLOCK %*s WRITE %*d %*x:%*x:%lu", &inode) == 1 &&
-			inode == st.st_ino;
-	}
-	fclose(locks);
-	return locked;
+	return tags_root_in_use(root, ckpt_hidden_dir(root, hidden));
 }
 
 /* ---- the tags ---- */
 
 /* Adds the tags that are being written, after the others. A tag that is being replaced is listed
  * twice. Returns the number of tags added. */
-static size_t add_writing(struct look *look, struct store *store, const struct tag_leftover *left,
-	size_t left_n)
+static size_t add_writing(struct look *look, struct tags_root *root,
+	const struct tag_leftover *left, size_t left_n)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < left_n; i++) {
 		struct look_tag *tag = &look->tags[look->tags_n + n];
-		size_t len = strlen(left[i].name);
 
-		if (!look->running || strcmp(left[i].name + len - 4, ".new") != 0) {
+		if (!look->running || !left[i].draft) {
 			continue;
 		}
 		*tag = (struct look_tag){.state = LOOK_WRITING};
 		snprintf(tag->info.tag, sizeof(tag->info.tag), "%s", left[i].tag);
 		tag_parse(left[i].tag, &tag->info.step);
-		tag->info.size_bytes = ckpt_measure(store, left[i].name);
+		tag->info.size_bytes = tags_root_measure(root, left[i].name);
 		n++;
 	}
 	return n;
@@ -193,7 +174,7 @@ static void add_tags(struct look *look, const struct tag_info *tags, size_t n, c
 	}
 }
 
-static int fill(struct look *look, struct store *store, struct pawl_err *err)
+static int fill(struct look *look, struct tags_root *root, struct pawl_err *err)
 {
 	struct tag_leftover *left = NULL;
 	struct tag_info *tags = NULL;
@@ -201,10 +182,10 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 	size_t left_n = 0;
 	size_t tags_n = 0;
 	size_t len_bytes;
-	int rv = tags_leftovers(store, &left, &left_n, err);
+	int rv = tags_leftovers(root, &left, &left_n, err);
 
 	if (rv == 0) {
-		rv = tags_list(store, &interrupt_stop, &tags, &tags_n, err);
+		rv = tags_list(root, &interrupt_stop, &tags, &tags_n, err);
 	}
 	if (rv == 0) {
 		look->tags = calloc(tags_n + left_n + 1, sizeof(*look->tags));
@@ -212,9 +193,10 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 	}
 	if (rv == 0) {
 		/* Read the history after the tags: a row is written after its tag. */
-		store_read_small(store, HISTORY_FILE, &history, &len_bytes, ROWS_FILE_MAX, NULL);
+		store_read_small(tags_root_store(root), HISTORY_FILE, &history, &len_bytes,
+			ROWS_FILE_MAX, NULL);
 		add_tags(look, tags, tags_n, history);
-		look->tags_n += add_writing(look, store, left, left_n);
+		look->tags_n += add_writing(look, root, left, left_n);
 		free(history);
 	}
 	free(left);
@@ -224,8 +206,8 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 
 int look_take(struct look *look, const char *root, struct pawl_err *err)
 {
-	struct store *store;
-	int rv = ckpt_store_open(&store, root, err);
+	struct tags_root *opened;
+	int rv = ckpt_open(&opened, root, err);
 
 	*look = (struct look){.exists = rv == 0};
 	if (rv == PAWL_ENOENT) {
@@ -234,11 +216,11 @@ int look_take(struct look *look, const char *root, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	ckpt_root_holder(store, look->holder);
+	tags_root_holder(opened, look->holder);
 	look->locked = is_locked(root);
 	look_ask(look, root);
-	rv = fill(look, store, err);
-	store_close(store);
+	rv = fill(look, opened, err);
+	tags_root_close(opened);
 	return rv;
 }
 
@@ -261,19 +243,7 @@ void look_deinit(struct look *look)
 
 uint64_t look_stamp(const char *root)
 {
-	static const char *const names[] = {".", HISTORY_FILE, ".", LOCK_FILE};
-	uint64_t stamp = is_locked(root);
-	char path[PATH_MAX + sizeof(HISTORY_FILE)];
 	char hidden[PATH_MAX];
-	struct stat st;
 
-	ckpt_hidden_dir(root, hidden);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", i < 2 ? root : hidden, names[i]);
-		if (stat(path, &st) == 0) {
-			stamp = stamp * 1000003 + (uint64_t)st.st_mtim.tv_sec * 1000000007 +
-				(uint64_t)st.st_mtim.tv_nsec + (uint64_t)st.st_size + st.st_ino;
-		}
-	}
-	return stamp;
+	return tags_root_stamp(root, ckpt_hidden_dir(root, hidden), HISTORY_FILE);
 }

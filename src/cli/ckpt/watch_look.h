@@ -22,7 +22,7 @@ struct look_tag {
 /* A root. Zero-initialise. */
 struct look {
 	bool exists;                  /* the directory exists */
-	char holder[CKPT_HOLDER_MAX]; /* job that uses or last used the root; "": none ever */
+	char holder[ROOT_HOLDER_MAX]; /* job that uses or last used the root; "": none ever */
 	bool running;                 /* the job uses the root now, as far as this machine knows */
 	bool locked; /* the job's agent has the root's lock, whether ranks run or not */
 	struct watch_agent agent; /* answer of the job's agent */

@@ -87,6 +87,13 @@ CASES = [
     ("layer", "src/engine/a.c", SAID + '#include "engine/slurm/a.h"', 2, SAID + '#include "a.h"'),
     ("layer", "python/pawl/a.c", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/a.h"'),
     ("layer", "include/pawl/a.h", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/b.h"'),
+    (
+        "layer",
+        "src/agent/a.c",
+        SAID + '#include "store/dirs.h"',
+        2,
+        SAID + '#include "ckpt/root.h"',
+    ),
     ("layer", "src/unknown/a.c", SAID, 1, None),
     (
         "pure",

@@ -1,6 +1,6 @@
 /*
  * Jobs whose ranks span hosts: the members of a run, messages as bytes, merged manifests; and power
- * cut at every operation of a save that two hosts write into one store, taking turns.
+ * cut at every operation of a save that two hosts write into one root of either kind, taking turns.
  */
 #include "agent/persist/agree_save.h"
 #include "base/crc.h"
@@ -159,7 +159,22 @@ static void manifests_merge_or_fail_with_a_reason(void **state)
 	assert_int_equal(merge_two(&a, &later, &into), PAWL_EMISMATCH);
 }
 
-/* ---- two hosts and one store ---- */
+/* ---- two hosts and one root ---- */
+
+/* States of the tests: whether the root is one of objects. */
+static bool directories = false;
+static bool objects = true;
+
+static struct tags_root *open_root(void **state)
+{
+	struct tags_root *root;
+	struct store *mem;
+
+	assert_int_equal(
+		*(bool *)*state ? store_mem_open_flat(&mem, NULL) : store_mem_open(&mem, NULL), 0);
+	assert_int_equal(tags_root_over(mem, &root, NULL), 0);
+	return root;
+}
 
 /* Ends every wait at once: the hosts take turns, so that all is there, or never will be. */
 static bool give_up(void *user, int64_t pause_ns)
@@ -185,11 +200,11 @@ static void deinit_pair(struct pair *pair)
 }
 
 /* Opens both hosts, which join one run. */
-static int begin_pair(struct pair *pair, struct store *store)
+static int begin_pair(struct pair *pair, struct tags_root *root)
 {
 	struct pawl_err err;
 
-	return agree_open(&pair->zero, store, &err) || agree_open(&pair->one, store, &err) ||
+	return agree_open(&pair->zero, root, &err) || agree_open(&pair->one, root, &err) ||
 		agree_begin(&pair->one, &err) || agree_begin(&pair->zero, &err) ||
 		agree_enter(&pair->zero, &err) || agree_enter(&pair->one, &err);
 }
@@ -201,16 +216,15 @@ static uint64_t content_of(uint64_t n, uint64_t step)
 }
 
 /* Does one host's part of a save: a file of its rank's own. The host of rank 0 publishes. */
-static int save_part(struct agree *agree, struct store *store, uint64_t n, uint64_t step)
+static int save_part(struct agree *agree, struct tags_root *root, uint64_t n, uint64_t step)
 {
 	const struct record record = {.step = step, .rank = agree->own.first_rank, .world = 2};
 	uint64_t content = content_of(n, step);
 	uint32_t crc = crc32c(0, &content, sizeof(content));
 	struct manifest_part part =
 		part_of(agree->own.first_rank ? "r1" : "r0", agree->own.first_rank);
-	struct manifest manifest = manifest_of("", 2, &part, 1);
+	struct manifest manifest = manifest_of("", 2, &part, 0);
 	char differs[CKPT_NAME_MAX];
-	char dir[STORE_NAME_MAX];
 	char path[STORE_PATH_MAX];
 	struct pawl_err err;
 	uint64_t size_bytes;
@@ -222,46 +236,54 @@ static int save_part(struct agree *agree, struct store *store, uint64_t n, uint6
 	part.size_bytes = sizeof(content);
 	part.chunks_n = 1;
 	part.chunks = &crc;
-	rv = agree_save_begin(agree, n, dir, sizeof(dir), &err);
-	snprintf(path, sizeof(path), "%s/%s", dir, part.file);
-	rv = rv == 0 ? store_write_small(store, path, &content, sizeof(content), &err) : rv;
+	part.at[0].own_name = true;
+	rv = agree_save_begin(agree, n, manifest.tag, &err);
+	rv = rv == 0 ? tag_draft_manifest(root, &agree->draft, &manifest, &err) : rv;
+	if (rv == 0) {
+		manifest.parts_n = 1;
+		manifest_file_path(path, sizeof(path), agree->draft.dir, &part, 0);
+		rv = store_write_small(tags_root_store(root), path, &content, sizeof(content),
+			&err);
+	}
 	if (rv == 0) {
 		rv = agree_save_end(agree, n, &manifest, &record, &files, &size_bytes, differs,
 			&err);
 	}
+	free(manifest.gens);
 	return rv;
 }
 
 /* Does a save with both hosts. */
-static int save_pair(struct pair *pair, struct store *store, uint64_t n, uint64_t step)
+static int save_pair(struct pair *pair, struct tags_root *root, uint64_t n, uint64_t step)
 {
 	struct agree_msg_status status;
 	struct pawl_err err;
-	int rv = save_part(&pair->one, store, n, step);
+	int rv = save_part(&pair->one, root, n, step);
 
-	rv = rv == PAWL_ECANCELED ? save_part(&pair->zero, store, n, step) : rv;
+	rv = rv == PAWL_ECANCELED ? save_part(&pair->zero, root, n, step) : rv;
 	return rv == 0 ? agree_await_result(&pair->one, AGREE_ROUND_SAVE, n, &status, &err) : rv;
 }
 
 /* Returns the content of a tag's files, equal in both; 0: there is no such tag. */
-static uint64_t read_tag(struct store *store, const char *tag)
+static uint64_t read_tag(struct tags_root *root, const char *tag)
 {
-	static const char *const names[] = {"r0", "r1"};
 	uint64_t contents[2];
 	struct manifest manifest;
 
-	if (tag_open(store, tag, &manifest, NULL) != 0) {
+	if (tag_open(root, tag, &manifest, NULL) != 0) {
 		return 0;
 	}
 	assert_int_equal(manifest.parts_n, 2);
 	assert_int_equal(manifest.world, 2);
 	for (int r = 0; r < 2; r++) {
-		char path[STORE_NAME_MAX];
+		char path[STORE_PATH_MAX];
 		size_t len_bytes;
 		void *bytes;
 
-		snprintf(path, sizeof(path), "%s/%s", tag, names[r]);
-		assert_int_equal(store_read_small(store, path, &bytes, &len_bytes, 64, NULL), 0);
+		manifest_path(path, sizeof(path), &manifest, &manifest.parts[r], 0);
+		assert_int_equal(
+			store_read_small(tags_root_store(root), path, &bytes, &len_bytes, 64, NULL),
+			0);
 		assert_int_equal(len_bytes, sizeof(contents[r]));
 		memcpy(&contents[r], bytes, len_bytes);
 		assert_int_equal(crc32c(0, bytes, len_bytes), manifest.parts[r].chunks[0]);
@@ -278,13 +300,13 @@ static uint64_t read_tag(struct store *store, const char *tag)
 static const uint64_t steps_of[SAVES] = {1, 2, 1};
 
 /* Returns how many saves of a run became durable. */
-static uint64_t run_saves(struct pair *pair, struct store *store)
+static uint64_t run_saves(struct pair *pair, struct tags_root *root)
 {
 	uint64_t done = 0;
 
 	init_pair(pair);
-	if (begin_pair(pair, store) == 0) {
-		while (done < SAVES && save_pair(pair, store, done + 1, steps_of[done]) == 0) {
+	if (begin_pair(pair, root) == 0) {
+		while (done < SAVES && save_pair(pair, root, done + 1, steps_of[done]) == 0) {
 			done++;
 		}
 	}
@@ -292,19 +314,25 @@ static uint64_t run_saves(struct pair *pair, struct store *store)
 	return done;
 }
 
-static int refuse_hidden(void *user, const char *name, enum store_kind kind)
+static void assert_nothing_left(struct tags_root *root)
 {
-	assert_true(strncmp(name, ".pawl.", 6) != 0);
-	return 0;
+	struct tag_leftover *left;
+	size_t n;
+
+	assert_int_equal(tags_leftovers(root, &left, &n, NULL), 0);
+	assert_int_equal(n, 0);
+	free(left);
 }
 
-static void crash_once(const struct store *mem, uint64_t done, enum mem_crash how, uint64_t seed)
+static void crash_once(struct tags_root *root, uint64_t done, enum mem_crash how, uint64_t seed)
 {
 	struct rng rng = {.state = seed};
+	struct tags_root *disk;
+	struct store *mem;
 	struct pair pair;
-	struct store *disk;
 
-	assert_int_equal(store_mem_after_crash(mem, how, &rng, &disk, NULL), 0);
+	assert_int_equal(store_mem_after_crash(tags_root_store(root), how, &rng, &mem, NULL), 0);
+	assert_int_equal(tags_root_over(mem, &disk, NULL), 0);
 	assert_int_equal(tags_recover(disk, NULL), 0);
 	for (uint64_t step = 1; step <= 2; step++) {
 		char tag[CKPT_TAG_MAX];
@@ -320,32 +348,32 @@ static void crash_once(const struct store *mem, uint64_t done, enum mem_crash ho
 		got = read_tag(disk, tag);
 		assert_true(got == before || got == after);
 	}
-	assert_int_equal(store_list(disk, "", refuse_hidden, NULL, NULL), 0);
+	assert_nothing_left(disk);
 	assert_int_equal(run_saves(&pair, disk), SAVES); /* the next run works */
-	store_close(disk);
+	tags_root_close(disk);
 	crashes++;
 }
 
 static void a_save_of_two_hosts_is_whole_or_not_there(void **state)
 {
-	struct store *mem;
+	struct tags_root *root = open_root(state);
 	struct pair pair;
 	uint64_t ops;
 
-	assert_int_equal(store_mem_open(&mem, NULL), 0);
-	assert_int_equal(run_saves(&pair, mem), SAVES);
-	ops = store_mem_ops(mem);
-	store_close(mem);
+	assert_int_equal(run_saves(&pair, root), SAVES);
+	assert_nothing_left(root);
+	ops = store_mem_ops(tags_root_store(root));
+	tags_root_close(root);
 	for (uint64_t cut_at = 1; cut_at <= ops + 1; cut_at++) {
 		uint64_t done;
 
-		assert_int_equal(store_mem_open(&mem, NULL), 0);
-		store_mem_cut_at(mem, cut_at);
-		done = run_saves(&pair, mem);
-		crash_once(mem, done, MEM_KEEP, 0);
-		crash_once(mem, done, MEM_LOSE, 0);
-		crash_once(mem, done, MEM_TEAR, first_seed + cut_at);
-		store_close(mem);
+		root = open_root(state);
+		store_mem_cut_at(tags_root_store(root), cut_at);
+		done = run_saves(&pair, root);
+		crash_once(root, done, MEM_KEEP, 0);
+		crash_once(root, done, MEM_LOSE, 0);
+		crash_once(root, done, MEM_TEAR, first_seed + cut_at);
+		tags_root_close(root);
 	}
 }
 
@@ -354,18 +382,17 @@ static void who_begins_anew_ends_the_run(void **state)
 {
 	for (int zero = 0; zero < 2; zero++) {
 		struct pair pair;
-		struct store *mem;
+		struct tags_root *root = open_root(state);
 		struct pawl_err err;
 		struct agree_msg_status status;
 		struct agree *again = zero ? &pair.zero : &pair.one;
 
-		assert_int_equal(store_mem_open(&mem, NULL), 0);
 		init_pair(&pair);
-		assert_int_equal(begin_pair(&pair, mem), 0);
-		assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
-		assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
+		assert_int_equal(begin_pair(&pair, root), 0);
+		assert_int_equal(save_pair(&pair, root, 1, 1), 0);
+		assert_int_equal(save_part(&pair.one, root, 2, 2), PAWL_ECANCELED);
 		if (zero) {
-			assert_int_equal(agree_open(again, mem, &err), 0);
+			assert_int_equal(agree_open(again, root, &err), 0);
 		}
 		assert_int_equal(agree_begin(again, &err), 0);
 		if (zero) {
@@ -374,18 +401,18 @@ static void who_begins_anew_ends_the_run(void **state)
 				PAWL_EPEER);
 			assert_int_equal(agree_enter(&pair.one, &err), PAWL_EPEER);
 		} else {
-			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EPEER);
+			assert_int_equal(save_part(&pair.zero, root, 2, 2), PAWL_EPEER);
 		}
-		assert_int_equal(read_tag(mem, "global_step2"), 0);
+		assert_int_equal(read_tag(root, "global_step2"), 0);
 		/* The other host's old join does not make a run with the new one. */
 		assert_int_not_equal(agree_enter(&pair.zero, &err), 0);
 		assert_int_equal(agree_begin(zero ? &pair.one : &pair.zero, &err), 0);
 		assert_int_equal(agree_enter(&pair.zero, &err), 0);
 		assert_int_equal(agree_enter(&pair.one, &err), 0);
-		assert_int_equal(save_pair(&pair, mem, 1, 2), 0);
-		assert_int_equal(read_tag(mem, "global_step2"), content_of(1, 2));
+		assert_int_equal(save_pair(&pair, root, 1, 2), 0);
+		assert_int_equal(read_tag(root, "global_step2"), content_of(1, 2));
 		deinit_pair(&pair);
-		store_close(mem);
+		tags_root_close(root);
 	}
 }
 
@@ -394,47 +421,44 @@ static void who_begins_anew_ends_the_run(void **state)
 static void who_is_not_named_in_time_goes_on_waiting(void **state)
 {
 	const struct pawl_err why = {.code = PAWL_EIO, .msg = "no disk"};
-	char dir[STORE_NAME_MAX];
 	struct pair pair;
-	struct store *mem;
+	struct tags_root *root = open_root(state);
 	struct pawl_err err;
 
-	assert_int_equal(store_mem_open(&mem, NULL), 0);
 	init_pair(&pair);
-	assert_int_equal(agree_open(&pair.zero, mem, &err), 0);
-	assert_int_equal(agree_open(&pair.one, mem, &err), 0);
+	assert_int_equal(agree_open(&pair.zero, root, &err), 0);
+	assert_int_equal(agree_open(&pair.one, root, &err), 0);
 	assert_int_equal(agree_begin(&pair.one, &err), 0);
 	pair.one.timeout_ns = 0;
-	assert_int_equal(agree_save_begin(&pair.one, 1, dir, sizeof(dir), &err), PAWL_ETIMEDOUT);
+	assert_int_equal(agree_save_begin(&pair.one, 1, "global_step1", &err), PAWL_ETIMEDOUT);
 	assert_int_equal(err.code, PAWL_ETIMEDOUT);
 	assert_int_equal(agree_save_fail(&pair.one, 1, NULL, 0, "", &why, &err), PAWL_ETIMEDOUT);
 	assert_false(pair.one.run_used);
 	pair.one.timeout_ns = pair.zero.timeout_ns;
 	assert_int_equal(agree_begin(&pair.zero, &err), 0);
 	assert_int_equal(agree_enter(&pair.zero, &err), 0);
-	assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
-	assert_int_equal(read_tag(mem, "global_step1"), content_of(1, 1));
+	assert_int_equal(save_pair(&pair, root, 1, 1), 0);
+	assert_int_equal(read_tag(root, "global_step1"), content_of(1, 1));
 	deinit_pair(&pair);
-	store_close(mem);
+	tags_root_close(root);
 }
 
 /* A host that is a save ahead did not make the one before; steps that differ are reported. */
 static void hosts_that_disagree_get_errors(void **state)
 {
 	struct pair pair;
-	struct store *mem;
+	struct tags_root *root = open_root(state);
 
-	assert_int_equal(store_mem_open(&mem, NULL), 0);
 	init_pair(&pair);
-	assert_int_equal(begin_pair(&pair, mem), 0);
-	assert_int_equal(save_part(&pair.one, mem, 2, 7), PAWL_ECANCELED);
-	assert_int_equal(save_part(&pair.zero, mem, 1, 6), PAWL_ECANCELED);
-	assert_int_equal(save_part(&pair.zero, mem, 2, 8), PAWL_EMISMATCH);
-	assert_int_equal(read_tag(mem, "global_step6"), 0);
-	assert_int_equal(read_tag(mem, "global_step7"), 0);
-	assert_int_equal(read_tag(mem, "global_step8"), 0);
+	assert_int_equal(begin_pair(&pair, root), 0);
+	assert_int_equal(save_part(&pair.one, root, 2, 7), PAWL_ECANCELED);
+	assert_int_equal(save_part(&pair.zero, root, 1, 6), PAWL_ECANCELED);
+	assert_int_equal(save_part(&pair.zero, root, 2, 8), PAWL_EMISMATCH);
+	assert_int_equal(read_tag(root, "global_step6"), 0);
+	assert_int_equal(read_tag(root, "global_step7"), 0);
+	assert_int_equal(read_tag(root, "global_step8"), 0);
 	deinit_pair(&pair);
-	store_close(mem);
+	tags_root_close(root);
 }
 
 /* Must not be called: no host makes an offer. */
@@ -451,19 +475,18 @@ static void hosts_that_do_different_things_get_errors(void **state)
 		struct agree_msg_status status = {0};
 		struct pawl_err err;
 		struct pair pair;
-		struct store *mem;
+		struct tags_root *root = open_root(state);
 
-		assert_int_equal(store_mem_open(&mem, NULL), 0);
 		init_pair(&pair);
-		assert_int_equal(begin_pair(&pair, mem), 0);
-		assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+		assert_int_equal(begin_pair(&pair, root), 0);
+		assert_int_equal(save_pair(&pair, root, 1, 1), 0);
 		pair.zero.mismatch_wait_ns = 0;
 		if (saving) {
 			assert_int_equal(agree_offer(&pair.one, &status, find_nothing, NULL, &err),
 				PAWL_ECANCELED);
-			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EMISMATCH);
+			assert_int_equal(save_part(&pair.zero, root, 2, 2), PAWL_EMISMATCH);
 		} else {
-			assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
+			assert_int_equal(save_part(&pair.one, root, 2, 2), PAWL_ECANCELED);
 			assert_int_equal(agree_offer(&pair.zero, &status, find_nothing, NULL, &err),
 				PAWL_ECANCELED); /* rank 0 still waits */
 			assert_int_equal(
@@ -472,7 +495,7 @@ static void hosts_that_do_different_things_get_errors(void **state)
 			assert_non_null(strstr(err.msg, "rank 0's host restore, and do not save"));
 		}
 		deinit_pair(&pair);
-		store_close(mem);
+		tags_root_close(root);
 	}
 }
 
@@ -486,22 +509,21 @@ static int count_name(void *user, const char *name, enum store_kind kind)
 static void old_messages_are_removed(void **state)
 {
 	struct pair pair;
-	struct store *mem;
+	struct tags_root *root = open_root(state);
 	char path[STORE_PATH_MAX];
 	uint32_t names = 0;
 
-	assert_int_equal(store_mem_open(&mem, NULL), 0);
 	init_pair(&pair);
-	assert_int_equal(begin_pair(&pair, mem), 0);
+	assert_int_equal(begin_pair(&pair, root), 0);
 	for (uint64_t n = 1; n <= 100; n++) {
-		assert_int_equal(save_pair(&pair, mem, n, n % 3), 0);
+		assert_int_equal(save_pair(&pair, root, n, n % 3), 0);
 	}
 	snprintf(path, sizeof(path), "%s/%016llx", pair.zero.base,
 		(unsigned long long)pair.zero.run.run);
-	assert_int_equal(store_list(mem, path, count_name, &names, NULL), 0);
+	assert_int_equal(store_list(tags_root_store(root), path, count_name, &names, NULL), 0);
 	assert_in_range(names, 2, 2 * 32);
 	deinit_pair(&pair);
-	store_close(mem);
+	tags_root_close(root);
 }
 
 int main(void)
@@ -510,12 +532,18 @@ int main(void)
 		cmocka_unit_test(a_run_has_each_rank_once),
 		cmocka_unit_test(messages_come_back_or_are_refused),
 		cmocka_unit_test(manifests_merge_or_fail_with_a_reason),
-		cmocka_unit_test(who_begins_anew_ends_the_run),
-		cmocka_unit_test(who_is_not_named_in_time_goes_on_waiting),
-		cmocka_unit_test(hosts_that_disagree_get_errors),
-		cmocka_unit_test(hosts_that_do_different_things_get_errors),
-		cmocka_unit_test(old_messages_are_removed),
-		cmocka_unit_test(a_save_of_two_hosts_is_whole_or_not_there),
+		cmocka_unit_test_prestate(who_begins_anew_ends_the_run, &directories),
+		cmocka_unit_test_prestate(who_begins_anew_ends_the_run, &objects),
+		cmocka_unit_test_prestate(who_is_not_named_in_time_goes_on_waiting, &directories),
+		cmocka_unit_test_prestate(who_is_not_named_in_time_goes_on_waiting, &objects),
+		cmocka_unit_test_prestate(hosts_that_disagree_get_errors, &directories),
+		cmocka_unit_test_prestate(hosts_that_disagree_get_errors, &objects),
+		cmocka_unit_test_prestate(hosts_that_do_different_things_get_errors, &directories),
+		cmocka_unit_test_prestate(hosts_that_do_different_things_get_errors, &objects),
+		cmocka_unit_test_prestate(old_messages_are_removed, &directories),
+		cmocka_unit_test_prestate(old_messages_are_removed, &objects),
+		cmocka_unit_test_prestate(a_save_of_two_hosts_is_whole_or_not_there, &directories),
+		cmocka_unit_test_prestate(a_save_of_two_hosts_is_whole_or_not_there, &objects),
 	};
 	int failed;
 

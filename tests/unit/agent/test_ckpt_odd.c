@@ -6,14 +6,13 @@
  */
 #include "agent/persist/events.h"
 #include "agent/persist/history.h"
-#include "agent/persist/rootlock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "ckpt/format/retain.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "sample.h"
 #include "store/dirs.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -239,16 +238,16 @@ static bool harm(const char *name, enum kind kind)
 
 /* ---- what must hold ---- */
 
-static struct store *open_case(void)
+static struct tags_root *open_case(void)
 {
-	struct store *store;
+	struct tags_root *root;
 
-	assert_int_equal(store_posix_open(in_case(""), false, &store, NULL), 0);
-	return store;
+	assert_int_equal(tags_root_open(in_case(""), NULL, false, &root, NULL), 0);
+	return root;
 }
 
 /* Returns the step that a restore takes; a tag that proves damaged as it is read is put aside. */
-static uint64_t find_step(struct store *store)
+static uint64_t find_step(struct tags_root *root)
 {
 	const struct tags_search search = {.stop = NULL};
 
@@ -257,8 +256,8 @@ static uint64_t find_step(struct store *store)
 		struct pawl_err err;
 		int rv;
 
-		assert_int_equal(tags_newest(store, &search, &manifest, &err), 0);
-		rv = sample_load(store, manifest.tag, NULL, &err);
+		assert_int_equal(tags_newest(root, &search, &manifest, &err), 0);
+		rv = sample_load(root, manifest.tag, NULL, &err);
 		if (rv == 0) {
 			uint64_t step = manifest.step;
 
@@ -266,20 +265,20 @@ static uint64_t find_step(struct store *store)
 			return step;
 		}
 		assert_true(rv == PAWL_ECORRUPT || rv == PAWL_EIO);
-		assert_int_equal(tag_quarantine(store, manifest.tag, err.msg, NULL), 0);
+		assert_int_equal(tag_quarantine(root, manifest.tag, err.msg, NULL), 0);
 		manifest_deinit(&manifest);
 	}
 	return 0;
 }
 
 /* Lists as `pawl ckpt ls` does: step OLDER is complete, whatever the others are. */
-static void check_list(struct store *store, uint64_t newest)
+static void check_list(struct tags_root *root, uint64_t newest)
 {
 	struct tag_info *tags;
 	bool older = false;
 	size_t n;
 
-	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
+	assert_int_equal(tags_list(root, NULL, &tags, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		bool complete = tags[i].state == TAG_COMPLETE;
 
@@ -293,81 +292,80 @@ static void check_list(struct store *store, uint64_t newest)
 }
 
 /* Verifies as `pawl ckpt verify` does: a tag is whole, damaged, or may not be read. */
-static void check_verify(struct store *store, uint64_t newest)
+static void check_verify(struct tags_root *root, uint64_t newest)
 {
 	struct manifest manifest;
 	struct pawl_err err;
-	int rv = tag_open(store, "global_step4", &manifest, &err);
+	int rv = tag_open(root, "global_step4", &manifest, &err);
 
 	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_ECORRUPT && !tag_access_denied(&err)) {
 		fail_msg("%s: %s", pawl_err_name(rv), err.msg);
 	}
 	if (rv == 0) {
-		rv = sample_load(store, "global_step4", NULL, &err);
+		rv = sample_load(root, "global_step4", NULL, &err);
 		assert_true(newest == NEWEST ? rv == 0 : rv == PAWL_ECORRUPT || rv == PAWL_EIO);
 		manifest_deinit(&manifest);
 	}
 }
 
 /* Starts as an agent does. Nothing but a root that fails may end the start. */
-static void check_start(struct store *store)
+static void check_start(struct tags_root *root)
 {
 	struct events_past past;
 	struct rows rows;
 	int64_t latest_ns;
 	struct pawl_err err;
 
-	assert_int_equal(tags_recover(store, &err), 0);
+	assert_int_equal(tags_recover(root, &err), 0);
 	assert_int_equal(rows_init(&rows, HISTORY_FILE, HISTORY_HEADER, NULL), 0);
-	if (history_recover(&rows, store, &latest_ns, &err) == 0) {
-		rows_write(&rows, store, true, &err);
+	if (history_recover(&rows, root, &latest_ns, &err) == 0) {
+		rows_write(&rows, root, true, &err);
 	}
 	rows_deinit(&rows);
 	assert_int_equal(rows_init(&rows, EVENTS_FILE, EVENTS_HEADER, NULL), 0);
-	events_recover(&rows, store, 0, &past, &err);
+	events_recover(&rows, root, 0, &past, &err);
 	rows_deinit(&rows);
 }
 
-static void check_save(struct store *store)
+static void check_save(struct tags_root *root)
 {
 	const struct retain_rule rule = {.keep_last = 2};
 	struct tag_info *tags;
 	size_t n;
 
-	assert_int_equal(sample_save(sample_get(SAVED, 0), store, NULL), 0);
-	assert_int_equal(find_step(store), SAVED);
-	assert_int_equal(tag_remove(store, "global_step1", NULL), 0);
-	tags_retain(store, &rule, NULL); /* a "latest" that cannot be read forbids it */
-	assert_int_equal(find_step(store), SAVED);
-	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
+	assert_int_equal(sample_save(sample_get(SAVED, 0), root, NULL), 0);
+	assert_int_equal(find_step(root), SAVED);
+	assert_int_equal(tag_remove(root, "global_step1", NULL), 0);
+	tags_retain(root, &rule, NULL); /* a "latest" that cannot be read forbids it */
+	assert_int_equal(find_step(root), SAVED);
+	assert_int_equal(tags_list(root, NULL, &tags, &n, NULL), 0);
 	free(tags);
-	tag_pin(store, "global_step5", true, NULL);
-	tags_check_pins(store, NULL);
+	tag_pin(root, "global_step5", true, NULL);
+	tags_check_pins(root, NULL);
 }
 
 static void check_lock(const struct name *name, enum kind kind)
 {
 	struct stat st;
 	bool file = stat(in_case(".pawl-lock"), &st) != 0 || S_ISREG(st.st_mode);
+	struct tags_root *root = open_case();
 	struct pawl_err err;
-	int fd = rootlock_take(in_case(""), "odd", &err);
+	int rv = tags_root_lock(root, "odd", false, &err);
 
 	if (!name->blocks || strcmp(name->path, ".pawl-lock") != 0) {
-		assert_true(fd >= 0);
+		assert_int_equal(rv, 0);
 	} else if (kind == UNREADABLE || !file || lstat(in_case(".pawl-lock"), &st) != 0 ||
 		S_ISLNK(st.st_mode)) {
-		assert_int_equal(fd, PAWL_EIO);
+		assert_int_equal(rv, PAWL_EIO);
 		assert_non_null(strstr(err.msg, "lock file"));
 	}
-	if (fd >= 0) {
-		close(fd);
-	}
+	tags_root_close(root);
 }
 
 static void check_case(const struct name *name, enum kind kind)
 {
 	uint64_t expected = name->matters && kind != LINK_GOOD ? OLDER : NEWEST;
-	struct store *store;
+	struct tags_root *root;
 
 	copy_base();
 	if (!harm(name->path, kind)) {
@@ -375,14 +373,14 @@ static void check_case(const struct name *name, enum kind kind)
 	}
 	print_message("%s is %s\n", name->path, kind_words[kind]);
 	alarm(HANG_S);
-	store = open_case();
+	root = open_case();
 	check_lock(name, kind);
-	check_start(store);
-	check_list(store, expected);
-	check_verify(store, expected);
-	assert_int_equal(find_step(store), expected);
-	check_save(store);
-	store_close(store);
+	check_start(root);
+	check_list(root, expected);
+	check_verify(root, expected);
+	assert_int_equal(find_step(root), expected);
+	check_save(root);
+	tags_root_close(root);
 	alarm(0);
 }
 
@@ -401,7 +399,7 @@ static void any_name_may_lie_there(void **state)
 	char longest[256];
 	const char *const odd[] = {longest, "a\nb", "\x1b[2J", "\xff\xfe", "\xc3(", " ", "-rf", "~",
 		"global_step99999999999999999999", "global_step4 ", "global_step04"};
-	struct store *store;
+	struct tags_root *root;
 
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[255] = '\0';
@@ -413,12 +411,12 @@ static void any_name_may_lie_there(void **state)
 		snprintf(inner, sizeof(inner), "%s/.pawl", in_case(odd[i]));
 		assert_int_equal(mkdir(inner, 0700), 0);
 	}
-	store = open_case();
-	check_start(store);
-	check_list(store, NEWEST);
-	assert_int_equal(find_step(store), NEWEST);
-	check_save(store);
-	store_close(store);
+	root = open_case();
+	check_start(root);
+	check_list(root, NEWEST);
+	assert_int_equal(find_step(root), NEWEST);
+	check_save(root);
+	tags_root_close(root);
 }
 
 /* Nothing is ever written through a link, which may lead to anybody's file. */
@@ -429,18 +427,18 @@ static void nothing_is_written_through_a_link(void **state)
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++) {
-		struct store *store;
+		struct tags_root *root;
 
 		copy_base();
 		unlink(in_case(written[i]));
 		put_file(in_top("aside"), "theirs", 0);
 		assert_int_equal(symlink(in_top("aside"), in_case(written[i])), 0);
-		store = open_case();
-		check_start(store);
-		tag_quarantine(store, "global_step4", "a test", NULL);
-		tag_pin(store, "global_step2", true, NULL);
-		store_close(store);
-		close(rootlock_take(in_case(""), "odd", NULL));
+		root = open_case();
+		check_start(root);
+		tag_quarantine(root, "global_step4", "a test", NULL);
+		tag_pin(root, "global_step2", true, NULL);
+		tags_root_lock(root, "odd", false, NULL);
+		tags_root_close(root);
 		assert_int_equal(stat(in_top("aside"), &st), 0);
 		assert_int_equal(st.st_size, strlen("theirs"));
 	}
@@ -449,6 +447,7 @@ static void nothing_is_written_through_a_link(void **state)
 static int make_base(void **state)
 {
 	static const uint64_t steps[] = {1, OLDER, NEWEST};
+	struct tags_root *root;
 	struct store *store;
 	char path[PATH_BYTES];
 
@@ -459,19 +458,20 @@ static int make_base(void **state)
 		(chown(top, NOBODY, NOBODY) == 0 && setegid(NOBODY) == 0 && seteuid(NOBODY) == 0);
 	assert_int_equal(mkfifo(in_top("fifo"), 0666), 0);
 	snprintf(path, sizeof(path), "%s", in_top("base"));
-	assert_int_equal(store_posix_open(path, true, &store, NULL), 0);
+	assert_int_equal(tags_root_open(path, NULL, true, &root, NULL), 0);
+	store = tags_root_store(root);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		assert_int_equal(sample_save(sample_get(steps[i], 0), store, NULL), 0);
+		assert_int_equal(sample_save(sample_get(steps[i], 0), root, NULL), 0);
 	}
 	assert_int_equal(store_write_small(store, "latest", "global_step4", 12, NULL), 0);
 	assert_int_equal(store_write_small(store, "global_step4/others", "x", 1, NULL), 0);
-	assert_int_equal(tag_pin(store, "global_step4", true, NULL), 0);
+	assert_int_equal(tag_pin(root, "global_step4", true, NULL), 0);
 	assert_int_equal(store_mkdir(store, ".bad", NULL), 0);
 	assert_int_equal(store_mkdir(store, "lost+found", NULL), 0);
 	store_write_small(store, HISTORY_FILE, HISTORY_HEADER, strlen(HISTORY_HEADER), NULL);
 	store_write_small(store, EVENTS_FILE, EVENTS_HEADER, strlen(EVENTS_HEADER), NULL);
-	store_close(store);
-	close(rootlock_take(path, "odd", NULL));
+	assert_int_equal(tags_root_lock(root, "odd", false, NULL), 0);
+	tags_root_close(root);
 	return 0;
 }
 

@@ -2,11 +2,11 @@
 #include "agent/persist/alerts.h"
 #include "agent/persist/storage_thread.h"
 #include "base/fault.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "io/loop.h"
 #include "sample.h"
 #include "store/dirs.h"
-#include "store/store.h"
 #include "within.h"
 
 #include <errno.h>
@@ -109,11 +109,13 @@ static void what_is_not_begun_is_freed(void **state)
 /* Makes a root with a whole tag, and n damaged tags of the steps from first on. */
 static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 {
+	struct tags_root *made;
 	struct store *store;
 
 	assert_non_null(mkdtemp(root));
-	assert_int_equal(store_posix_open(root, true, &store, NULL), 0);
-	assert_int_equal(sample_save(sample_get(whole, 0), store, NULL), 0);
+	assert_int_equal(tags_root_open(root, NULL, true, &made, NULL), 0);
+	assert_int_equal(sample_save(sample_get(whole, 0), made, NULL), 0);
+	store = tags_root_store(made);
 	for (uint64_t step = first; step < first + n; step++) {
 		char path[64];
 
@@ -122,7 +124,7 @@ static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
 		snprintf(path, sizeof(path), "global_step%llu/.pawl", (unsigned long long)step);
 		assert_int_equal(store_mkdir(store, path, NULL), 0);
 	}
-	store_close(store);
+	tags_root_close(made);
 }
 
 /* Opens a root and looks for its newest whole tag. *alerts: number of single alerts. */

@@ -1,8 +1,8 @@
 /*
  * Power is cut at every operation while tags of any name are written, added to, replaced, deleted,
- * and put where somebody else has files, by the code that the agent writes them with, once whole
- * and once sharing with the tag before, in both ways. After recovery each tag holds just what it
- * held before the action that was cut off, or after it.
+ * and put where somebody else has files, by the code that the agent writes them with, in roots of
+ * both kinds, once whole and once sharing with the tag before, in every way. After recovery each
+ * tag holds just what it held before the action that was cut off, or after it.
  */
 #include "agent/persist/write_tag.h"
 #include "base/crc.h"
@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "ckpt/format/plan.h"
 #include "ckpt/read.h"
+#include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
 #include "seed.h"
@@ -30,6 +31,8 @@
 
 /* How files share with the tag before. */
 static enum sharing { NOTHING, NAMES, BYTES, SHARINGS } sharing;
+
+static bool flat; /* the root is one of objects */
 
 static uint64_t first_seed; /* first seed of the torn writes */
 static uint64_t crashes;    /* number of simulated crashes */
@@ -163,16 +166,16 @@ static void apply_to_model(struct model *model, const struct action *action)
 #define ARENA_BYTES (4u << 20)
 
 /* Finds the tag that the agent takes for the newest. */
-static void find_newest(struct store *store, char *tag)
+static void find_newest(struct tags_root *root, char *tag)
 {
 	struct tag_step newest;
 
-	if (tags_highest(store, NULL, &newest, NULL) == 0) {
+	if (tags_highest(root, NULL, &newest, NULL) == 0) {
 		memcpy(tag, newest.tag, CKPT_TAG_MAX);
 	}
 }
 
-static int save(struct store *store, const struct action *action)
+static int save(struct tags_root *root, const struct action *action)
 {
 	struct staged staged = {.record = {.step = action->version, .world = 1}};
 	struct persist_rank rank = {.record = &staged.record};
@@ -201,9 +204,9 @@ static int save(struct store *store, const struct action *action)
 		}
 	}
 	assert_true(used_bytes <= ARENA_BYTES);
-	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
-	find_newest(store, newest);
-	rv = write_tag_publish(store, writer, &save, &options, &result, diverged_part, NULL);
+	assert_int_equal(writer_open(&writer, tags_root_store(root), false, NULL), 0);
+	find_newest(root, newest);
+	rv = write_tag_publish(root, writer, &save, &options, &result, diverged_part, NULL);
 	writer_close(writer);
 	free(staged.arena);
 	return rv;
@@ -223,20 +226,21 @@ static int put_foreign(struct store *store, const char *tag)
 	return rv == 0 ? store_sync_dir(store, "", NULL) : rv;
 }
 
-static int act(struct store *store, const struct action *action)
+static int act(struct tags_root *root, const struct action *action)
 {
 	switch (action->verb) {
 	case FOREIGN:
-		return put_foreign(store, tags[action->tag]);
+		return put_foreign(tags_root_store(root), tags[action->tag]);
 	case DROP:
-		return tag_remove(store, tags[action->tag], NULL);
+		return tag_remove(root, tags[action->tag], NULL);
 	default:
-		return save(store, action);
+		return save(root, action);
 	}
 }
 
 struct run {
-	struct store *mem; /* the disk */
+	struct tags_root *root; /* over the disk */
+	struct store *mem;      /* the disk */
 	struct model before, after;
 	bool done; /* all actions were carried out */
 };
@@ -244,13 +248,17 @@ struct run {
 static void run_history(struct run *run, const struct action *actions, uint64_t cut_at)
 {
 	memset(run, 0, sizeof(*run));
-	assert_int_equal(store_mem_open(&run->mem, NULL), 0);
+	assert_int_equal(
+		flat ? store_mem_open_flat(&run->mem, NULL) : store_mem_open(&run->mem, NULL), 0);
+	assert_int_equal(tags_root_over(run->mem, &run->root, NULL), 0);
 	store_mem_cut_at(run->mem, cut_at);
-	store_mem_clones(run->mem, sharing == BYTES);
+	if (!flat) {
+		store_mem_clones(run->mem, sharing == BYTES);
+	}
 	for (; actions->verb != END; actions++) {
 		run->before = run->after;
 		apply_to_model(&run->after, actions);
-		if (act(run->mem, actions) != 0) {
+		if (act(run->root, actions) != 0) {
 			return;
 		}
 	}
@@ -276,7 +284,7 @@ static bool is_file(const uint8_t *image, uint64_t size_bytes, uint32_t tag, uin
 }
 
 /* Returns the version of a file in an open tag; 0: the file is not there. */
-static uint32_t load_version(struct store *store, const struct manifest *manifest, uint32_t tag,
+static uint32_t load_version(struct tags_root *root, const struct manifest *manifest, uint32_t tag,
 	uint32_t f)
 {
 	struct reader *reader;
@@ -287,9 +295,9 @@ static uint32_t load_version(struct store *store, const struct manifest *manifes
 		uint8_t *image = aligned_alloc(4096, part->size_bytes / 4096 * 4096 + 4096);
 
 		if (strcmp(part->file, files[f].name) == 0) {
-			assert_int_equal(reader_open(&reader, store, NULL), 0);
+			assert_int_equal(reader_open(&reader, tags_root_store(root), NULL), 0);
 			assert_int_equal(part->raw, files[f].raw);
-			assert_int_equal(reader_read(reader, manifest->tag, part, image, NULL), 0);
+			assert_int_equal(reader_read(reader, manifest, part, image, NULL), 0);
 			reader_close(reader);
 			for (uint32_t v = 1; v < 8 && version == 0; v++) {
 				bool same = is_file(image, part->size_bytes, tag, f, v);
@@ -304,17 +312,17 @@ static uint32_t load_version(struct store *store, const struct manifest *manifes
 }
 
 /* Returns whether the tag is as in model. */
-static bool is_as(struct store *store, uint32_t tag, const struct model *model)
+static bool is_as(struct tags_root *root, uint32_t tag, const struct model *model)
 {
 	struct manifest manifest;
 	bool same = true;
 	uint32_t n = 0;
 
-	if (tag_open(store, tags[tag], &manifest, NULL) != 0) {
+	if (tag_open(root, tags[tag], &manifest, NULL) != 0) {
 		return !model->there[tag];
 	}
 	for (uint32_t f = 0; f < FILES; f++) {
-		uint32_t version = load_version(store, &manifest, tag, f);
+		uint32_t version = load_version(root, &manifest, tag, f);
 
 		n += version > 0;
 		/* An empty file matches every version. */
@@ -340,30 +348,27 @@ static void assert_foreign(struct store *store, const char *tag)
 	free(text);
 }
 
-static int refuse_hidden(void *user, const char *name, enum store_kind kind)
-{
-	assert_true(strncmp(name, ".pawl.", 6) != 0);
-	return 0;
-}
-
 /* Checks that all tags are whole; all but one are as they were, and that one is old or new. */
-static void assert_state(struct store *store, const struct run *run)
+static void assert_state(struct tags_root *root, const struct run *run)
 {
+	struct tag_leftover *left;
 	struct tag_info *infos;
 	size_t n;
 
-	assert_int_equal(store_list(store, "", refuse_hidden, NULL, NULL), 0);
-	assert_int_equal(tags_list(store, NULL, &infos, &n, NULL), 0);
+	assert_int_equal(tags_leftovers(root, &left, &n, NULL), 0);
+	assert_int_equal(n, 0);
+	free(left);
+	assert_int_equal(tags_list(root, NULL, &infos, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		assert_int_equal(infos[i].state, TAG_COMPLETE);
 	}
 	free(infos);
 	for (uint32_t t = 0; t < TAGS; t++) {
-		if (!is_as(store, t, &run->before)) {
-			assert_true(is_as(store, t, &run->after));
+		if (!is_as(root, t, &run->before)) {
+			assert_true(is_as(root, t, &run->after));
 		}
 		if (run->before.foreign[t]) {
-			assert_foreign(store, tags[t]);
+			assert_foreign(tags_root_store(root), tags[t]);
 		}
 	}
 }
@@ -373,16 +378,18 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
 	static const struct action next = {SAVE, 0, 0x6, 6};
 	struct rng rng = {.state = seed};
 	struct run then = *run;
-	struct store *disk;
+	struct tags_root *disk;
+	struct store *mem;
 
-	assert_int_equal(store_mem_after_crash(run->mem, how, &rng, &disk, NULL), 0);
+	assert_int_equal(store_mem_after_crash(run->mem, how, &rng, &mem, NULL), 0);
+	assert_int_equal(tags_root_over(mem, &disk, NULL), 0);
 	assert_int_equal(tags_recover(disk, NULL), 0);
 	assert_state(disk, run);
 	apply_to_model(&then.before, &next); /* the root goes on working */
 	apply_to_model(&then.after, &next);
 	assert_int_equal(save(disk, &next), 0);
 	assert_true(is_as(disk, 0, &then.before));
-	store_close(disk);
+	tags_root_close(disk);
 	crashes++;
 }
 
@@ -395,9 +402,9 @@ static void crash_at_operations(const struct action *actions, uint64_t stride)
 
 	run_history(&run, actions, 0);
 	assert_true(run.done);
-	assert_state(run.mem, &run);
+	assert_state(run.root, &run);
 	ops = store_mem_ops(run.mem);
-	store_close(run.mem);
+	tags_root_close(run.root);
 	for (uint64_t cut_at = 1 + first_seed % stride; cut_at <= ops + 1; cut_at += stride) {
 		run_history(&run, actions, cut_at);
 		crash_once(&run, MEM_KEEP, 0);
@@ -405,14 +412,18 @@ static void crash_at_operations(const struct action *actions, uint64_t stride)
 		for (uint64_t seed = 0; seed < TEAR_SEEDS; seed++) {
 			crash_once(&run, MEM_TEAR, first_seed + cut_at * TEAR_SEEDS + seed);
 		}
-		store_close(run.mem);
+		tags_root_close(run.root);
 	}
 }
 
 static void crash_everywhere(const struct action *actions)
 {
 	sharing = NOTHING;
-	crash_at_operations(actions, 1);
+	for (int kind = 0; kind < 2; kind++) {
+		flat = kind == 1;
+		crash_at_operations(actions, 1);
+	}
+	flat = false;
 }
 
 static void tags_of_any_name_survive(void **state)
@@ -435,23 +446,38 @@ static void what_others_put_there_stays(void **state)
 	crash_everywhere(foreign);
 }
 
+/* Checks that a tag shares with the tag before: sign is in the trace. */
+static void assert_shares(const char *sign)
+{
+	static const struct action two[] = {{SAVE, 0, 0x10, 1}, {SAVE, 1, 0x10, 2}, {END, 0, 0, 0}};
+	struct run run;
+
+	run_history(&run, two, 0);
+	assert_non_null(strstr(store_mem_trace(run.mem), sign));
+	tags_root_close(run.root);
+}
+
 static void tags_that_share_stand_for_themselves(void **state)
 {
 	static const char *const signs[SHARINGS] = {"create .pawl.1234.new/three_chunks.pt\n",
 		"/.pawl/three_chunks.pt.1\n", "\nclone "};
 
 	for (sharing = NOTHING; sharing < SHARINGS; sharing++) {
-		static const struct action two[] = {{SAVE, 0, 0x10, 1}, {SAVE, 1, 0x10, 2},
-			{END, 0, 0, 0}};
-		struct run run;
-
-		run_history(&run, two, 0);
-		assert_non_null(strstr(store_mem_trace(run.mem), signs[sharing]));
-		store_close(run.mem);
+		assert_shares(signs[sharing]);
 	}
 	for (sharing = NAMES; sharing < SHARINGS; sharing++) {
 		crash_at_operations(shared, 4);
 	}
+}
+
+/* Objects that share have names in each other's manifests, and no second names. */
+static void objects_that_share_stand_for_themselves(void **state)
+{
+	sharing = NAMES;
+	flat = true;
+	assert_shares("/.pawl/three_chunks.pt.0\n");
+	crash_at_operations(shared, 4);
+	flat = false;
 }
 
 /* The content of a file is durable before its second name is, and that before the first name
@@ -480,7 +506,7 @@ static void second_names_are_durable_before_the_exchange(void **state)
 		at = strstr(at, order[i]);
 		assert_non_null(at);
 	}
-	store_close(run.mem);
+	tags_root_close(run.root);
 }
 
 int main(void)
@@ -492,6 +518,7 @@ int main(void)
 		cmocka_unit_test(a_tag_that_is_added_to_is_old_or_new),
 		cmocka_unit_test(what_others_put_there_stays),
 		cmocka_unit_test(tags_that_share_stand_for_themselves),
+		cmocka_unit_test(objects_that_share_stand_for_themselves),
 	};
 	int failed;
 

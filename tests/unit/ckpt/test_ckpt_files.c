@@ -27,6 +27,10 @@
 
 static uint64_t first_seed; /* seed of the first of FILES files */
 
+/* The manifests of tags whose files lie in directories of these names. */
+static const struct manifest in_dir = {.tag = "dir"};
+static const struct manifest elsewhere = {.tag = "none"};
+
 /* A file as written, and its entry in a manifest. */
 struct written {
 	struct sample_part part;
@@ -82,7 +86,7 @@ static void assert_read(struct store *store, const struct written *w)
 	assert_non_null(image);
 	assert_int_equal((uintptr_t)image % STORE_ALIGN, 0);
 	assert_int_equal(reader_open(&reader, store, NULL), 0);
-	assert_int_equal(reader_read(reader, "dir", &w->entry, image, NULL), 0);
+	assert_int_equal(reader_read(reader, &in_dir, &w->entry, image, NULL), 0);
 	assert_memory_equal(image, w->part.image, w->entry.size_bytes);
 	reader_close(reader);
 	image_free(image, w->entry.size_bytes);
@@ -118,6 +122,15 @@ static void round_trips_in_memory(void **state)
 	struct store *store;
 
 	assert_int_equal(store_mem_open(&store, NULL), 0);
+	round_trips(store);
+	store_close(store);
+}
+
+static void round_trips_in_objects(void **state)
+{
+	struct store *store;
+
+	assert_int_equal(store_mem_open_flat(&store, NULL), 0);
 	round_trips(store);
 	store_close(store);
 }
@@ -201,7 +214,13 @@ static void big_file(struct written *w)
 	w->entry.chunks = calloc(w->entry.chunks_n, sizeof(uint32_t));
 }
 
-static void a_failing_source_ends_the_write(void **state)
+static void open_mem(struct store **store, bool flat)
+{
+	assert_int_equal(flat ? store_mem_open_flat(store, NULL) : store_mem_open(store, NULL), 0);
+	assert_int_equal(store_mkdir(*store, "dir", NULL), 0);
+}
+
+static void source_fails(bool flat)
 {
 	struct written w;
 	struct store *store;
@@ -212,13 +231,14 @@ static void a_failing_source_ends_the_write(void **state)
 
 	big_file(&w);
 	assert_int_equal(zip_plan_init(&plan, w.part.sizes, 1, w.part.sizes[1], NULL), 0);
-	assert_int_equal(store_mem_open(&store, NULL), 0);
-	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	open_mem(&store, flat);
 	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
 	assert_int_equal(writer_write(writer, "dir", &w.entry, &plan, &source, &err), PAWL_EPEER);
 	zip_plan_deinit(&plan);
 	assert_string_equal(err.msg, "write dir/model: the arena is gone");
 	assert_null(store_reap(store, 0)); /* nothing is in flight */
+	/* An object that is not complete does not exist. */
+	assert_int_equal(store_stat(store, "dir/model", NULL, NULL, NULL), flat ? PAWL_ENOENT : 0);
 	/* The writer can be used again. */
 	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
 	assert_read(store, &w);
@@ -227,9 +247,15 @@ static void a_failing_source_ends_the_write(void **state)
 	written_deinit(&w);
 }
 
+static void a_failing_source_ends_the_write(void **state)
+{
+	source_fails(false);
+	source_fails(true);
+}
+
 /* Each operation of a write fails once: the error is reported, nothing is in flight, and the next
  * try succeeds. */
-static void writes_may_fail_anywhere(void **state)
+static void write_fails_anywhere(bool flat)
 {
 	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_ENOSPC};
 	struct written w;
@@ -241,8 +267,7 @@ static void writes_may_fail_anywhere(void **state)
 		struct writer *writer;
 		struct pawl_err err = {0};
 
-		assert_int_equal(store_mem_open(&mem, NULL), 0);
-		assert_int_equal(store_mkdir(mem, "dir", NULL), 0);
+		open_mem(&mem, flat);
 		assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
 		assert_int_equal(writer_open(&writer, store, true, NULL), 0);
 		rv = write_file(&w, writer, "dir", &err);
@@ -250,6 +275,8 @@ static void writes_may_fail_anywhere(void **state)
 		assert_true(rv == 0 || strstr(err.msg, "dir/model") != NULL);
 		assert_null(store_reap(store, 0));
 		store_fault_set(store, NULL);
+		assert_true(rv == 0 || !flat ||
+			store_stat(store, "dir/model", NULL, NULL, NULL) == PAWL_ENOENT);
 		assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
 		assert_read(store, &w);
 		writer_close(writer);
@@ -259,9 +286,15 @@ static void writes_may_fail_anywhere(void **state)
 	written_deinit(&w);
 }
 
+static void writes_may_fail_anywhere(void **state)
+{
+	write_fails_anywhere(false);
+	write_fails_anywhere(true);
+}
+
 /* Each operation of a read fails once, and is reported; a disk that lies, with half of a chunk
  * zeros, is found out. */
-static void reads_may_fail_anywhere(void **state)
+static void read_fails_anywhere(bool flat)
 {
 	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_EIO};
 	struct written w;
@@ -272,8 +305,7 @@ static void reads_may_fail_anywhere(void **state)
 
 	big_file(&w);
 	image = image_alloc(w.entry.size_bytes);
-	assert_int_equal(store_mem_open(&mem, NULL), 0);
-	assert_int_equal(store_mkdir(mem, "dir", NULL), 0);
+	open_mem(&mem, flat);
 	assert_int_equal(store_fault_open(mem, NULL, &store, NULL), 0);
 	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
 	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
@@ -283,23 +315,29 @@ static void reads_may_fail_anywhere(void **state)
 
 		plan.what = STORE_FAULT_FAIL;
 		store_fault_set(store, &plan);
-		assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_EIO);
+		assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, &err), PAWL_EIO);
 		assert_null(store_reap(store, 0));
 		plan.what = STORE_FAULT_SHORT;
 		store_fault_set(store, &plan);
-		assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err),
+		assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, &err),
 			plan.nth == 1 ? 0 : PAWL_ECORRUPT); /* the first operation is the open */
 		assert_true(plan.nth == 1 || strstr(err.msg, "dir/model: bytes ") != NULL);
 		assert_null(store_reap(store, 0));
 	}
 	store_fault_set(store, NULL);
-	assert_int_equal(reader_read(reader, "dir", &w.entry, image, NULL), 0);
+	assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, NULL), 0);
 	assert_memory_equal(image, w.part.image, w.entry.size_bytes);
 	image_free(image, w.entry.size_bytes);
 	reader_close(reader);
 	writer_close(writer);
 	store_close(store);
 	written_deinit(&w);
+}
+
+static void reads_may_fail_anywhere(void **state)
+{
+	read_fails_anywhere(false);
+	read_fails_anywhere(true);
 }
 
 static void damage_is_named_with_file_and_offset(void **state)
@@ -317,18 +355,58 @@ static void damage_is_named_with_file_and_offset(void **state)
 	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
 	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
 	assert_int_equal(reader_open(&reader, store, NULL), 0);
-	assert_int_equal(reader_read(reader, "dir", &w.entry, image, NULL), PAWL_ENOENT);
+	assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, NULL), PAWL_ENOENT);
 	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
 	assert_int_equal(store_mem_flip(store, "dir/model", (3ull * CKPT_CHUNK + 5) * 8, NULL), 0);
-	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, &err), PAWL_ECORRUPT);
 	assert_string_equal(err.msg, "dir/model: bytes 3145728..4194303 are not what was written");
 	w.entry.size_bytes += 4096;
-	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, &err), PAWL_ECORRUPT);
 	w.entry.size_bytes -= 8192;
-	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	assert_int_equal(reader_read(reader, &in_dir, &w.entry, image, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "were written"));
 	w.entry.size_bytes += 4096;
 	image_free(image, w.entry.size_bytes);
+	reader_close(reader);
+	writer_close(writer);
+	store_close(store);
+	written_deinit(&w);
+}
+
+/* A file may be in the folder of an earlier save, of another tag. It is named as a file of its
+ * own. */
+static void files_are_found_in_their_folders(void **state)
+{
+	struct manifest_gen gens[] = {{"new/save-2"}, {"old/save-1"}};
+	struct manifest manifest = {.tag = "new", .gens_n = 2, .gens = gens};
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct reader *reader;
+	struct part_image *image;
+	struct pawl_err err;
+	uint8_t *bytes;
+
+	big_file(&w);
+	bytes = image_alloc(w.entry.size_bytes);
+	assert_int_equal(store_mem_open_flat(&store, NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(write_file(&w, writer, "old/save-1", NULL), 0);
+	assert_int_equal(w.entry.at[0].gen, 0);
+	assert_true(w.entry.at[0].own_name);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	assert_int_equal(reader_read(reader, &manifest, &w.entry, bytes, NULL), PAWL_ENOENT);
+	w.entry.at[0].gen = 1;
+	assert_int_equal(reader_read(reader, &manifest, &w.entry, bytes, NULL), 0);
+	assert_memory_equal(bytes, w.part.image, w.entry.size_bytes);
+	assert_int_equal(part_image_open(&image, reader, &manifest, &w.entry, NULL), 0);
+	assert_int_equal(part_image_read(image, 0, w.entry.size_bytes, NULL), 0);
+	assert_memory_equal(part_image_at(image, 0), w.part.image, w.entry.size_bytes);
+	part_image_close(image);
+	assert_int_equal(store_mem_flip(store, "old/save-1/model", 9, NULL), 0);
+	assert_int_equal(reader_read(reader, &manifest, &w.entry, bytes, &err), PAWL_ECORRUPT);
+	assert_string_equal(err.msg, "new/model: bytes 0..1048575 are not what was written");
+	image_free(bytes, w.entry.size_bytes);
 	reader_close(reader);
 	writer_close(writer);
 	store_close(store);
@@ -355,7 +433,7 @@ static void images_are_read_as_needed(void **state)
 	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
 	assert_int_equal(reader_open(&reader, store, NULL), 0);
 	store_fault_set(store, NULL);
-	assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err), 0);
+	assert_int_equal(part_image_open(&image, reader, &in_dir, &w.entry, &err), 0);
 	assert_int_equal(store_fault_ops(store), 1);
 	assert_int_equal(part_image_read(image, 7, 0, &err), 0);
 	assert_int_equal(store_fault_ops(store), 1);
@@ -457,7 +535,7 @@ static void cached_files_are_verified_where_they_lie(void **state)
 		fill_cache(fd, size);
 		close(fd); /* a file open for writing is not mapped */
 		fault_arm("image.alloc", 1, ENOMEM, true);
-		rv = part_image_open(&image, disk.reader, "dir", &disk.w.entry, &err);
+		rv = part_image_open(&image, disk.reader, &in_dir, &disk.w.entry, &err);
 		fault_disarm();
 		if (rv != 0) {
 			print_message("skipped: no file is mapped here\n");
@@ -507,7 +585,7 @@ static void shared_files_are_verified_where_they_lie(void **state)
 		}
 		assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 		close(fd);
-		assert_int_equal(part_image_open(&image, disk.reader, "dir", &disk.w.entry, &err),
+		assert_int_equal(part_image_open(&image, disk.reader, &in_dir, &disk.w.entry, &err),
 			0);
 		assert_int_equal(part_image_read(image, size - 1, 1, &err), 0);
 		tail = part_image_at(image, size - 1);
@@ -564,11 +642,11 @@ static void allocations_may_fail(void **state)
 	assert_int_equal(reader_open(&reader, store, NULL), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		fault_arm(image_points[i / 2], 1 + i % 2, ENOMEM, false);
-		assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err),
+		assert_int_equal(part_image_open(&image, reader, &in_dir, &w.entry, &err),
 			PAWL_ENOMEM);
 		fault_disarm();
 	}
-	assert_int_equal(part_image_open(&image, reader, "none", &w.entry, &err), PAWL_ENOENT);
+	assert_int_equal(part_image_open(&image, reader, &elsewhere, &w.entry, &err), PAWL_ENOENT);
 	reader_close(reader);
 	writer_close(writer);
 	written_deinit(&w);
@@ -583,12 +661,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trips_in_memory),
+		cmocka_unit_test(round_trips_in_objects),
 		cmocka_unit_test(round_trips_on_disk),
 		cmocka_unit_test(sources_may_keep_their_own_memory),
 		cmocka_unit_test(a_failing_source_ends_the_write),
 		cmocka_unit_test(writes_may_fail_anywhere),
 		cmocka_unit_test(reads_may_fail_anywhere),
 		cmocka_unit_test(damage_is_named_with_file_and_offset),
+		cmocka_unit_test(files_are_found_in_their_folders),
 		cmocka_unit_test(images_are_read_as_needed),
 		cmocka_unit_test(cached_files_are_verified_where_they_lie),
 		cmocka_unit_test(shared_files_are_verified_where_they_lie),

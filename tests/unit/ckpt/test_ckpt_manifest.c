@@ -1,16 +1,14 @@
-/* Manifests and tensor tables: they decode to what was encoded; any other byte string is
- * refused. */
+/* Manifests: they decode to what was encoded; any other byte string is refused. */
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/rng.h"
 #include "base/wire.h"
 #include "ckpt/format/manifest.h"
+#include "ckpt/format/merge.h"
 #include "ckpt/format/plan.h"
-#include "ckpt/format/tensors.h"
-#include "seed.h"
 #include "store/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +16,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define SEEDS        100
 #define HEADER_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
-
-static uint64_t first_seed; /* seed of the first of SEEDS random runs */
 
 /* Two ranks: "model" is shared, "rng" is each rank's own. */
 struct fixture {
@@ -30,6 +25,7 @@ struct fixture {
 	uint32_t chunks[3][2];
 	uint32_t sums[2];
 	struct manifest_place places[2];
+	struct manifest_gen gens[3];
 	uint8_t table[5];
 	struct wire_out out; /* the encoded manifest */
 };
@@ -93,9 +89,28 @@ static void make_linked(struct fixture *f)
 	encode(f);
 }
 
-static void (*const makers[])(struct fixture *f) = {make, make_linked};
+/* As make_linked, with files in folders of three saves. */
+static void make_objects(struct fixture *f)
+{
+	static const char *const dirs[] = {"global_step500/save-5f", "a/save-hosts-3-X",
+		"b c/save-9"};
 
-#define MAKERS 2
+	make_linked(f);
+	for (uint32_t i = 0; i < 3; i++) {
+		set_text(f->gens[i].dir, sizeof(f->gens[i].dir), dirs[i]);
+	}
+	f->manifest.gens_n = 3;
+	f->manifest.gens = f->gens;
+	f->parts[0].at[0] = (struct manifest_file){0, false};
+	f->parts[0].at[1] = (struct manifest_file){2, true};
+	f->parts[1].at[0] = (struct manifest_file){0, true};
+	f->parts[2].at[0] = (struct manifest_file){2, true};
+	encode(f);
+}
+
+static void (*const makers[])(struct fixture *f) = {make, make_linked, make_objects};
+
+#define MAKERS 3
 
 static void drop(struct fixture *f)
 {
@@ -204,6 +219,34 @@ static void any_cut_or_addition_is_refused(void **state)
 	}
 }
 
+/* Puts the checksum that a writer of the manifest's version would, so that the fields are checked
+ * on their own. */
+static void put_checksum(struct wire_out *out)
+{
+	uint8_t version = out->bytes[8];
+	uint32_t seed = version > 2 ? crc32c(0, &version, 1) : 0;
+
+	wire_patch_u32(out, 20,
+		crc32c(seed, out->bytes + HEADER_BYTES, out->len_bytes - HEADER_BYTES));
+}
+
+static void any_cut_under_a_right_checksum_is_refused(void **state)
+{
+	for (unsigned i = 0; i < MAKERS; i++) {
+		struct fixture f;
+
+		makers[i](&f);
+		while (f.out.len_bytes > HEADER_BYTES) {
+			f.out.len_bytes--;
+			wire_patch_u32(&f.out, 12, (uint32_t)(f.out.len_bytes - HEADER_BYTES));
+			put_checksum(&f.out);
+			assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL),
+				PAWL_ECORRUPT);
+		}
+		drop(&f);
+	}
+}
+
 static void any_flipped_bit_is_refused(void **state)
 {
 	for (unsigned i = 0; i < MAKERS; i++) {
@@ -217,17 +260,6 @@ static void any_flipped_bit_is_refused(void **state)
 		}
 		drop(&f);
 	}
-}
-
-/* Puts the checksum that a writer of the manifest's version would, so that the fields are checked
- * on their own. */
-static void put_checksum(struct wire_out *out)
-{
-	uint8_t version = out->bytes[8];
-	uint32_t seed = version > 2 ? crc32c(0, &version, 1) : 0;
-
-	wire_patch_u32(out, 20,
-		crc32c(seed, out->bytes + HEADER_BYTES, out->len_bytes - HEADER_BYTES));
 }
 
 static void flips_under_a_right_checksum_stay_within_limits(void **state)
@@ -254,10 +286,10 @@ static void newer_versions_are_named(void **state)
 	struct pawl_err err;
 
 	make(&f);
-	f.out.bytes[8] = 5;
+	f.out.bytes[8] = 6;
 	assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, &err), PAWL_ENOTSUP);
+	assert_non_null(strstr(err.msg, "version 6"));
 	assert_non_null(strstr(err.msg, "version 5"));
-	assert_non_null(strstr(err.msg, "version 4"));
 	drop(&f);
 }
 
@@ -339,6 +371,237 @@ static void what_cannot_be_linked_is_refused(void **state)
 	drop(&f);
 }
 
+/* ---- folders of saves ---- */
+
+static void files_of_several_folders_are_recorded(void **state)
+{
+	struct fixture f;
+	struct manifest m;
+	struct wire_out again = {0};
+	char path[STORE_PATH_MAX];
+
+	make_objects(&f);
+	assert_int_equal(f.out.bytes[8], 5);
+	assert_int_equal(manifest_decode(&m, f.out.bytes, f.out.len_bytes, NULL), 0);
+	assert_int_equal(m.gens_n, 3);
+	assert_string_equal(m.gens[1].dir, "a/save-hosts-3-X");
+	manifest_path(path, sizeof(path), &m, &m.parts[0], 0);
+	assert_string_equal(path, "global_step500/save-5f/.pawl/model.0");
+	manifest_path(path, sizeof(path), &m, &m.parts[0], 1);
+	assert_string_equal(path, "b c/save-9/model");
+	manifest_path(path, sizeof(path), &m, &m.parts[1], 0);
+	assert_string_equal(path, "global_step500/save-5f/rng-rank0");
+	assert_int_equal(m.parts[2].at[0].gen, 2);
+	assert_true(m.parts[2].at[0].own_name);
+	manifest_encode(&m, &again);
+	assert_int_equal(again.len_bytes, f.out.len_bytes);
+	assert_memory_equal(again.bytes, f.out.bytes, again.len_bytes);
+	manifest_deinit(&m);
+	wire_out_deinit(&again);
+	drop(&f);
+	/* Without folders of saves, files are in the tag's directory. */
+	make_linked(&f);
+	manifest_path(path, sizeof(path), &f.manifest, &f.parts[0], 1);
+	assert_string_equal(path, "global_step500/.pawl/model.1");
+	manifest_path(path, sizeof(path), &f.manifest, &f.parts[1], 0);
+	assert_string_equal(path, "global_step500/rng-rank0");
+	drop(&f);
+}
+
+static void what_is_no_folder_of_a_save_is_refused(void **state)
+{
+	static const char *const bad[] = {"", "a", "a/b", "a/save-", "/save-1", ".a/save-1",
+		"a/b/save-1", "a/save-1/", "a/save-1.2", "a/save-..", "a/Save-1", "a\n/save-1",
+		"a\x7f/save-1", "../save-1"};
+	char longest[CKPT_TAG_MAX + 1];
+	struct fixture f;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		make_objects(&f);
+		set_text(f.gens[1].dir, sizeof(f.gens[1].dir), bad[i]);
+		assert_refused(&f, "is no folder of a save");
+		drop(&f);
+	}
+	make_objects(&f);
+	memset(longest, 'x', sizeof(longest));
+	snprintf(f.gens[1].dir, sizeof(f.gens[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX - 1,
+		longest);
+	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
+	snprintf(f.gens[1].dir, sizeof(f.gens[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX, longest);
+	assert_refused(&f, "is no folder of a save");
+	drop(&f);
+	make_objects(&f);
+	f.gens[2] = f.gens[0];
+	assert_refused(&f, "is listed twice");
+	drop(&f);
+}
+
+static void what_is_in_no_folder_is_refused(void **state)
+{
+	static const struct manifest_file bad[] = {{3, true}, {UINT32_MAX, false}, {2, true}};
+	struct fixture f;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		make_objects(&f);
+		f.parts[0].at[0] = bad[i]; /* the last one is the place of the other source */
+		assert_refused(&f, "cannot be in folder");
+		drop(&f);
+	}
+	make_objects(&f);
+	f.parts[0].at[0] = (struct manifest_file){2, false};
+	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
+	f.parts[1].at[0].own_name = false; /* not linked */
+	assert_refused(&f, "cannot be in folder");
+	drop(&f);
+}
+
+/* Decoders take no number of folders on trust. */
+static void impossible_numbers_of_folders_are_refused(void **state)
+{
+	static const uint32_t bad[] = {0, MANIFEST_GENS_MAX, MANIFEST_GENS_MAX + 1, UINT32_MAX};
+	struct fixture f;
+	struct pawl_err err;
+	size_t off;
+
+	make_objects(&f);
+	/* step, tag, job, attempt, world, created, files */
+	off = HEADER_BYTES + 8 + 4 + strlen("global_step500") + 4 + strlen("job 7") + 4 + 4 + 8 + 4;
+	assert_int_equal(f.out.bytes[off], 3);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		wire_patch_u32(&f.out, off, bad[i]);
+		put_checksum(&f.out);
+		assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, &err), PAWL_ECORRUPT);
+		assert_non_null(strstr(err.msg, "first fields"));
+	}
+	/* One too many is refused before there is memory for them, also in a long input. */
+	wire_patch_u32(&f.out, off, MANIFEST_GENS_MAX + 1);
+	for (uint32_t i = 0; i < MANIFEST_GENS_MAX; i++) {
+		wire_put_u64(&f.out, 0);
+	}
+	wire_patch_u32(&f.out, 12, (uint32_t)(f.out.len_bytes - HEADER_BYTES));
+	put_checksum(&f.out);
+	fault_arm("manifest.decode", 1, ENOMEM, false);
+	assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), PAWL_ECORRUPT);
+	fault_disarm();
+	drop(&f);
+}
+
+static void a_flag_of_a_place_has_two_values(void **state)
+{
+	struct fixture f, other;
+	size_t off = HEADER_BYTES;
+
+	make_objects(&f);
+	make_objects(&other);
+	other.parts[0].at[0].own_name = true;
+	encode(&other);
+	while (f.out.bytes[off] == other.out.bytes[off]) {
+		off++;
+	}
+	for (unsigned flag = 0; flag < 256; flag++) {
+		f.out.bytes[off] = (uint8_t)flag;
+		put_checksum(&f.out);
+		assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL),
+			flag < 2 ? 0 : PAWL_ECORRUPT);
+	}
+	drop(&f);
+	drop(&other);
+}
+
+static void folders_are_added_once(void **state)
+{
+	struct manifest m = {.tag = "t"};
+	struct fixture f;
+	struct pawl_err err;
+
+	make_objects(&f);
+	m.gens = calloc(1, sizeof(*m.gens));
+	m.gens_n = 1;
+	m.gens[0] = f.gens[1];
+	fault_arm("manifest.gens", 1, ENOMEM, false);
+	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), PAWL_ENOMEM);
+	fault_disarm();
+	assert_int_equal(m.gens_n, 1);
+	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), 0);
+	assert_int_equal(m.gens_n, 3);
+	assert_int_equal(manifest_find_gen(&m, f.gens[1].dir), 0);
+	assert_int_equal(manifest_find_gen(&m, f.gens[0].dir), 1);
+	assert_int_equal(manifest_find_gen(&m, f.gens[2].dir), 2);
+	assert_int_equal(manifest_find_gen(&m, "c/save-1"), UINT32_MAX);
+	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), 0);
+	assert_int_equal(m.gens_n, 3);
+	/* at most MANIFEST_GENS_MAX */
+	m.gens = realloc(m.gens, MANIFEST_GENS_MAX * sizeof(*m.gens));
+	for (m.gens_n = 0; m.gens_n < MANIFEST_GENS_MAX; m.gens_n++) {
+		snprintf(m.gens[m.gens_n].dir, sizeof(m.gens->dir), "t/save-%u", m.gens_n);
+	}
+	assert_int_equal(manifest_add_gens(&m, &f.manifest, &err), PAWL_ELIMIT);
+	assert_non_null(strstr(err.msg, "4099 folders"));
+	assert_int_equal(m.gens_n, MANIFEST_GENS_MAX);
+	free(m.gens);
+	drop(&f);
+}
+
+static void unused_folders_are_dropped(void **state)
+{
+	struct fixture f;
+
+	make_objects(&f);
+	manifest_prune_gens(&f.manifest); /* nobody uses [1] */
+	assert_int_equal(f.manifest.gens_n, 2);
+	assert_string_equal(f.gens[1].dir, "b c/save-9");
+	assert_int_equal(f.parts[0].at[1].gen, 1);
+	assert_int_equal(f.parts[2].at[0].gen, 1);
+	assert_int_equal(f.parts[1].at[0].gen, 0);
+	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
+	f.manifest.parts_n = 0;
+	manifest_prune_gens(&f.manifest); /* the folder of the save itself stays */
+	assert_int_equal(f.manifest.gens_n, 1);
+	assert_string_equal(f.gens[0].dir, "global_step500/save-5f");
+	drop(&f);
+	make(&f);
+	manifest_prune_gens(&f.manifest);
+	assert_int_equal(f.manifest.gens_n, 0);
+	drop(&f);
+}
+
+static void hosts_use_the_same_folders(void **state)
+{
+	struct fixture f;
+	struct manifest_gen other[3];
+	struct manifest second, merged;
+	struct pawl_err err;
+
+	make_objects(&f);
+	memcpy(other, f.gens, sizeof(other));
+	second = f.manifest;
+	second.gens = other;
+	second.parts = &f.parts[2];
+	second.parts_n = 1;
+	f.manifest.parts_n = 2;
+	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
+				 2, &merged, NULL),
+		0);
+	assert_int_equal(merged.gens_n, 3);
+	assert_memory_equal(merged.gens, f.gens, sizeof(f.gens));
+	assert_int_equal(merged.parts[2].at[0].gen, 2);
+	assert_int_equal(manifest_check(&merged, NULL), 0);
+	free(merged.parts);
+	free(merged.gens);
+	other[2].dir[0] = 'z';
+	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
+				 2, &merged, &err),
+		PAWL_EMISMATCH);
+	assert_non_null(strstr(err.msg, "rank 1 and rank 0 save on top of different"));
+	second.gens_n = 2;
+	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
+				 2, &merged, NULL),
+		PAWL_EMISMATCH);
+	drop(&f);
+}
+
+/* ---- names ---- */
+
 static void parts_are_found(void **state)
 {
 	struct fixture f;
@@ -378,126 +641,6 @@ static void files_are_named(void **state)
 	assert_int_equal(strlen(file), strlen(name) + strlen("-rank4294967294"));
 }
 
-/* ---- tensor tables ---- */
-
-static void random_tensor(struct pawl_tensor *tensor, struct rng *rng)
-{
-	memset(tensor, 0, sizeof(*tensor));
-	memset(tensor->name, 'n', rng_below(rng, PAWL_TENSOR_NAME_MAX));
-	memset(tensor->dtype, 'd', rng_below(rng, PAWL_TENSOR_DTYPE_MAX));
-	tensor->storage = (uint32_t)rng_u64(rng);
-	tensor->offset_bytes = rng_u64(rng);
-	tensor->ndim = (uint32_t)rng_below(rng, PAWL_TENSOR_DIMS_MAX + 1);
-	for (uint32_t d = 0; d < tensor->ndim; d++) {
-		tensor->shape[d] = rng_u64(rng);
-	}
-	tensor->sharded = rng_below(rng, 2) == 1;
-	for (uint32_t d = 0; d < tensor->ndim && tensor->sharded; d++) {
-		tensor->start[d] = rng_below(rng, UINT64_MAX - tensor->shape[d]);
-		tensor->global[d] = tensor->start[d] + tensor->shape[d];
-	}
-}
-
-static void tensors_come_back(void **state)
-{
-	for (uint64_t seed = first_seed; seed < first_seed + SEEDS; seed++) {
-		struct rng rng = {seed}, again = {seed};
-		struct pawl_tensor put, got;
-		struct wire_out out = {0};
-		size_t off = 0;
-
-		for (int i = 0; i < 5; i++) {
-			random_tensor(&put, &rng);
-			tensor_encode(&put, &out);
-		}
-		for (int i = 0; i < 5; i++) {
-			random_tensor(&put, &again);
-			memset(&got, 0, sizeof(got));
-			assert_int_equal(
-				pawl_tensor_decode(out.bytes, out.len_bytes, &off, &got, NULL), 1);
-			assert_string_equal(got.name, put.name);
-			assert_string_equal(got.dtype, put.dtype);
-			assert_int_equal(got.storage, put.storage);
-			assert_true(got.offset_bytes == put.offset_bytes);
-			assert_int_equal(got.ndim, put.ndim);
-			assert_memory_equal(got.shape, put.shape, put.ndim * sizeof(put.shape[0]));
-			assert_true(got.sharded == put.sharded);
-			assert_memory_equal(got.global, put.global,
-				put.ndim * sizeof(put.global[0]));
-			assert_memory_equal(got.start, put.start, put.ndim * sizeof(put.start[0]));
-		}
-		assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &got, NULL), 0);
-		wire_out_deinit(&out);
-	}
-}
-
-static void damaged_tables_are_refused_or_within_limits(void **state)
-{
-	struct pawl_tensor tensor = {.name = "w", .dtype = "int8", .ndim = 3, .shape = {1, 2, 3}};
-	struct wire_out out = {0};
-
-	tensor_encode(&tensor, &out);
-	for (size_t n = 1; n < out.len_bytes; n++) {
-		uint8_t *copy = malloc(n);
-		size_t off = 0;
-
-		memcpy(copy, out.bytes, n);
-		assert_int_equal(pawl_tensor_decode(copy, n, &off, &tensor, NULL), PAWL_ECORRUPT);
-		assert_int_equal(off, 0);
-		free(copy);
-	}
-	for (size_t bit = 0; bit < out.len_bytes * 8; bit++) {
-		size_t off = 0;
-
-		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		while (pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL) > 0) {
-			assert_true(tensor.ndim <= PAWL_TENSOR_DIMS_MAX && off <= out.len_bytes);
-		}
-		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-	}
-	wire_out_deinit(&out);
-}
-
-static void a_shard_lies_in_its_tensor(void **state)
-{
-	struct pawl_tensor tensor = {.name = "w",
-		.dtype = "int8",
-		.ndim = 2,
-		.shape = {1, 2},
-		.sharded = true,
-		.global = {4, 2},
-		.start = {4, 0}};
-	struct wire_out out = {0};
-	size_t off = 0;
-
-	tensor_encode(&tensor, &out);
-	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL),
-		PAWL_ECORRUPT);
-	wire_out_reset(&out);
-	tensor.shape[0] = 0; /* ranks at the end may have nothing */
-	tensor_encode(&tensor, &out);
-	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL), 1);
-	wire_out_deinit(&out);
-}
-
-static void tensors_have_a_limit_of_dimensions(void **state)
-{
-	struct pawl_tensor tensor = {.name = "w", .dtype = "int8", .ndim = PAWL_TENSOR_DIMS_MAX};
-	struct wire_out out = {0};
-	size_t off = 0;
-	size_t ndim_off;
-
-	tensor_encode(&tensor, &out);
-	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL), 1);
-	ndim_off = out.len_bytes - PAWL_TENSOR_DIMS_MAX * sizeof(uint64_t) - sizeof(uint32_t);
-	wire_patch_u32(&out, ndim_off, PAWL_TENSOR_DIMS_MAX + 1);
-	wire_put_u64(&out, 1);
-	off = 0;
-	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL),
-		PAWL_ECORRUPT);
-	wire_out_deinit(&out);
-}
-
 static void allocation_may_fail(void **state)
 {
 	struct fixture f;
@@ -516,19 +659,24 @@ int main(void)
 		cmocka_unit_test(what_is_new_has_a_newer_version),
 		cmocka_unit_test(a_linked_file_is_recorded),
 		cmocka_unit_test(any_cut_or_addition_is_refused),
+		cmocka_unit_test(any_cut_under_a_right_checksum_is_refused),
 		cmocka_unit_test(any_flipped_bit_is_refused),
 		cmocka_unit_test(flips_under_a_right_checksum_stay_within_limits),
 		cmocka_unit_test(newer_versions_are_named),
 		cmocka_unit_test(what_cannot_be_is_refused),
 		cmocka_unit_test(what_cannot_be_linked_is_refused),
+		cmocka_unit_test(files_of_several_folders_are_recorded),
+		cmocka_unit_test(what_is_no_folder_of_a_save_is_refused),
+		cmocka_unit_test(what_is_in_no_folder_is_refused),
+		cmocka_unit_test(impossible_numbers_of_folders_are_refused),
+		cmocka_unit_test(a_flag_of_a_place_has_two_values),
+		cmocka_unit_test(folders_are_added_once),
+		cmocka_unit_test(unused_folders_are_dropped),
+		cmocka_unit_test(hosts_use_the_same_folders),
 		cmocka_unit_test(parts_are_found),
 		cmocka_unit_test(files_are_named),
-		cmocka_unit_test(tensors_come_back),
-		cmocka_unit_test(damaged_tables_are_refused_or_within_limits),
-		cmocka_unit_test(a_shard_lies_in_its_tensor),
-		cmocka_unit_test(tensors_have_a_limit_of_dimensions),
 		cmocka_unit_test(allocation_may_fail),
 	};
-	first_seed = test_seed();
+
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Worker and agent together, over a real socket and a real directory: save, be killed, restore; two
  * ranks; what ranks disagree on. test_session_restore.c has what goes wrong in a restore. */
-#include "agent/persist/rootlock.h"
+#include "ckpt/rootlock.h"
 #include "test_session_state.h"
 
 #include <pthread.h>

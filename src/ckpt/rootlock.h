@@ -1,7 +1,7 @@
 /* An advisory lock on <root>/.pawl-lock, by which one job at a time uses a root. The file names the
  * holder; the lock ends with the holder. */
-#ifndef AGENT_PERSIST_ROOTLOCK_H
-#define AGENT_PERSIST_ROOTLOCK_H
+#ifndef CKPT_ROOTLOCK_H
+#define CKPT_ROOTLOCK_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* The lock of a root in which other users may write: what they put in the lock's place is neither
  * followed nor written to. */
-#include "agent/persist/rootlock.h"
 #include "base/err.h"
+#include "ckpt/rootlock.h"
 #include "pawl/err.h"
 
 #include <fcntl.h>

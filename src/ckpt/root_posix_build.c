@@ -1,5 +1,6 @@
 /*
- * Publishing a tag, and recovering a root after a crash. See tags.h for the contract.
+ * Building and publishing a tag in a root of directories, and recovering such a root after a crash.
+ * See root.h and tags.h for the contracts.
  *
  * Publishing, in the order in which a crash finds it. Until the rename everything happens in
  * .pawl.<tag>.new, which no reader opens; each step is durable before the next begins:
@@ -20,17 +21,63 @@
  * Nothing is removed before the root is synced: a rename that a killed process left unsynced could
  * still be undone by a power cut, and the replaced content must be there then.
  */
+#include "ckpt/root_posix.h"
+
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
-#include "ckpt/tags_names.h"
 #include "store/dirs.h"
-#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HIDDEN_PREFIX ".pawl." /* begins the hidden names of a tag */
+
+_Static_assert(CKPT_TAG_MAX - 1 + sizeof(HIDDEN_PREFIX ".new") <= TAG_NAME_MAX,
+	"a tag can be hidden");
+_Static_assert(ROOT_ID_MAX < CKPT_TAG_MAX, "and so can a shared draft");
+_Static_assert(TAG_NAME_MAX + sizeof("/.pawl/manifest") <= TAG_PATH_MAX, "and its files found");
+_Static_assert(TAG_NAME_MAX <= STORE_NAME_MAX, "a hidden tag is one name of a path");
+_Static_assert(TAG_NAME_MAX <= MANIFEST_GEN_MAX, "a leftover has room for a hidden name");
+_Static_assert(1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
+	"<tag>/.pawl/<folders>/<file> is not too deep for a store");
+
+/* ---- hidden names ---- */
+
+void posix_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
+{
+	snprintf(name, TAG_NAME_MAX, HIDDEN_PREFIX "%s%s", tag, suffix);
+}
+
+/* Gets the tag from a hidden name; false if name is not one. */
+static bool parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
+{
+	size_t prefix = strlen(HIDDEN_PREFIX);
+	const char *suffix = strrchr(name, '.');
+	size_t len_bytes;
+
+	if (strncmp(name, HIDDEN_PREFIX, prefix) != 0 || suffix < name + prefix ||
+		(strcmp(suffix, ".new") != 0 && strcmp(suffix, ".old") != 0 &&
+			strcmp(suffix, ".del") != 0)) {
+		return false;
+	}
+	len_bytes = (size_t)(suffix - name) - prefix;
+	if (len_bytes >= CKPT_TAG_MAX) {
+		return false;
+	}
+	memcpy(tag, name + prefix, len_bytes);
+	tag[len_bytes] = '\0';
+	return tag_valid(tag);
+}
+
+static bool want_hidden(struct tag_name *name)
+{
+	char tag[CKPT_TAG_MAX];
+
+	return parse_hidden(name->name, tag);
+}
 
 /* ---- recovery ---- */
 
@@ -46,7 +93,7 @@ static int recover_tag(struct store *store, const char *tag, struct pawl_err *er
 	int rv = tags_has_path(store, tag, &has_tag, err);
 
 	for (int i = 0; i < HIDDEN && rv == 0; i++) {
-		tags_hide_name(names[i], tag, suffixes[i]);
+		posix_hide_name(names[i], tag, suffixes[i]);
 		rv = tags_has_path(store, names[i], &has[i], err);
 	}
 	if (rv == 0 && has[OLD]) { /* only a directory is put back, since a tag is one */
@@ -66,11 +113,12 @@ static int recover_tag(struct store *store, const char *tag, struct pawl_err *er
 	return rv;
 }
 
-int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, struct pawl_err *err)
+int posix_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,
+	struct pawl_err *err)
 {
 	struct tag_leftover *list;
 	struct tag_names names;
-	int rv = tags_list_names(store, "", tags_want_hidden, &names, err);
+	int rv = tags_list_names(root->store, "", STORE_DIR, want_hidden, &names, err);
 
 	if (rv != 0) {
 		return rv;
@@ -82,13 +130,14 @@ int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, s
 	}
 	for (size_t i = 0; i < names.n && rv == 0; i++) {
 		size_t len = strlen(names.at[i].name);
-		bool hidden = tags_parse_hidden(names.at[i].name, list[i].tag);
+		bool hidden = parse_hidden(names.at[i].name, list[i].tag);
 		bool has_tag;
 
-		ASSERT(hidden); /* tags_want_hidden has chosen it */
+		ASSERT(hidden); /* want_hidden has chosen it */
 		memcpy(list[i].name, names.at[i].name, len + 1);
-		rv = tags_has_path(store, list[i].tag, &has_tag, err);
+		rv = tags_has_path(root->store, list[i].tag, &has_tag, err);
 		list[i].put_back = !has_tag && strcmp(list[i].name + len - 4, ".old") == 0;
+		list[i].draft = strcmp(list[i].name + len - 4, ".new") == 0;
 	}
 	if (rv == 0) {
 		*left = list;
@@ -100,54 +149,90 @@ int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, s
 	return rv;
 }
 
-int tags_recover(struct store *store, struct pawl_err *err)
+int posix_recover(struct tags_root *root, struct pawl_err *err)
 {
 	struct tag_names names;
 	int rv;
 
-	rv = tags_list_names(store, "", tags_want_hidden, &names, err);
+	rv = tags_list_names(root->store, "", STORE_DIR, want_hidden, &names, err);
 	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "recover");
+		return rv;
 	}
 	for (size_t i = 0; i < names.n && rv == 0; i++) {
 		char tag[CKPT_TAG_MAX];
 
-		if (tags_parse_hidden(names.at[i].name, tag)) {
-			rv = recover_tag(store, tag, err);
+		if (parse_hidden(names.at[i].name, tag)) {
+			rv = recover_tag(root->store, tag, err);
 		}
 	}
 	free(names.at);
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "recover");
+	return rv;
 }
 
 /* ---- publishing ---- */
 
-int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_bytes,
+/* Makes the directory of a draft. */
+static int make_draft(struct store *store, struct tag_draft *draft, struct pawl_err *err)
+{
+	char inner[STORE_NAME_MAX + sizeof("/.pawl")];
+	int rv = store_mkdir(store, draft->dir, err);
+
+	snprintf(inner, sizeof(inner), "%s/.pawl", draft->dir);
+	return rv == 0 ? store_mkdir(store, inner, err) : rv;
+}
+
+int posix_begin(struct tags_root *root, struct tag_draft *draft, struct pawl_err *err)
+{
+	char fresh[TAG_NAME_MAX];
+	int rv = recover_tag(root->store, draft->tag, err);
+
+	posix_hide_name(fresh, draft->tag, ".new");
+	memcpy(draft->dir, fresh, sizeof(fresh));
+	return rv == 0 ? make_draft(root->store, draft, err) : rv;
+}
+
+/* tags_recover takes the directory of a shared draft for an unfinished tag. */
+int posix_begin_shared(struct tags_root *root, const char *id, struct tag_draft *draft,
 	struct pawl_err *err)
 {
 	char fresh[TAG_NAME_MAX];
-	char inner[TAG_PATH_MAX];
-	int rv;
 
-	rv = tags_check_name(tag, err);
-	if (rv != 0) {
-		return rv;
+	posix_hide_name(fresh, id, ".new");
+	memcpy(draft->dir, fresh, sizeof(fresh));
+	return make_draft(root->store, draft, err);
+}
+
+int posix_draft_manifest(const struct tag_draft *draft, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	return 0; /* all files lie in the tag's directory */
+}
+
+int posix_sync_files(struct tags_root *root, const struct tag_draft *draft, struct pawl_err *err)
+{
+	return store_sync_dir(root->store, draft->dir, err);
+}
+
+/* Keeps a part by hard links. */
+int posix_keep_part(struct tags_root *root, const struct tag_draft *draft,
+	struct manifest *manifest, const struct manifest *from, const struct manifest_part *old,
+	struct manifest_part *part, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t i = 0; i < manifest_files_n(old) && rv == 0; i++) {
+		char path[STORE_PATH_MAX];
+		char to[STORE_PATH_MAX];
+
+		manifest_file_path(path, sizeof(path), from->tag, old, i);
+		manifest_file_path(to, sizeof(to), draft->dir, old, i);
+		rv = store_mkdirs(root->store, to, err);
+		rv = rv == 0 ? store_link(root->store, path, to, err) : rv;
 	}
-	tags_hide_name(fresh, tag, ".new");
-	snprintf(inner, sizeof(inner), "%s/.pawl", fresh);
-	ASSERT(strlen(fresh) < dir_cap_bytes);
-	rv = recover_tag(store, tag, err);
 	if (rv == 0) {
-		rv = store_mkdir(store, fresh, err);
+		*part = *old;
 	}
-	if (rv == 0) {
-		rv = store_mkdir(store, inner, err);
-	}
-	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "begin %s", tag);
-	}
-	memcpy(dir, fresh, strlen(fresh) + 1);
-	return 0;
+	return rv;
 }
 
 /* Makes the names in folder, and in all folders between it and dir, durable. */
@@ -209,19 +294,19 @@ static int seal_dir(struct store *store, const char *dir, const struct manifest 
 		rv = store_sync_dir(store, inner, err);
 	}
 	if (rv == 0) {
-		rv = store_write_small(store, complete, TAG_OK, TAG_OK_BYTES, err);
+		rv = store_write_small(store, complete, POSIX_OK, POSIX_OK_BYTES, err);
 	}
 	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
 }
 
-int tag_seal(struct store *store, const char *tag, struct pawl_err *err)
+int posix_seal(struct tags_root *root, const char *tag, struct pawl_err *err)
 {
 	char complete[TAG_PATH_MAX];
 	int rv;
 
 	snprintf(complete, sizeof(complete), "%s/complete.txt", tag);
-	rv = store_write_small(store, complete, TAG_OK, TAG_OK_BYTES, err);
-	return rv == 0 ? store_sync_dir(store, tag, err) : rv;
+	rv = store_write_small(root->store, complete, POSIX_OK, POSIX_OK_BYTES, err);
+	return rv == 0 ? store_sync_dir(root->store, tag, err) : rv;
 }
 
 /* Replaces the tag by dir where the system cannot exchange two names. */
@@ -231,7 +316,7 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	char old[TAG_NAME_MAX];
 	int rv;
 
-	tags_hide_name(old, tag, ".old");
+	posix_hide_name(old, tag, ".old");
 	rv = store_rename(store, tag, old, STORE_REPLACE, err);
 	if (rv != 0) {
 		return rv;
@@ -317,21 +402,25 @@ static int adopt_name(void *user, const char *base, enum store_kind kind)
 	return foreign->rv != 0;
 }
 
-int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
+/* Adopts the files that are in the directory of the tag's name and are not ours into dir. */
+static int adopt(struct store *store, const char *tag, const char *dir, const struct manifest *ours,
 	struct pawl_err *err)
 {
-	char dir[TAG_NAME_MAX];
 	struct foreign foreign =
 		{.store = store, .tag = tag, .dir = dir, .folder = "", .ours = ours, .err = err};
-	int rv;
+	int rv = store_list(store, tag, adopt_name, &foreign, err);
 
-	tags_hide_name(dir, tag, ".new");
-	rv = store_list(store, tag, adopt_name, &foreign, err);
 	return rv == 0 ? foreign.rv : rv;
 }
 
+int posix_adopt(struct tags_root *root, const struct tag_draft *draft, const struct manifest *ours,
+	struct pawl_err *err)
+{
+	return adopt(root->store, draft->tag, draft->dir, ours, err);
+}
+
 /* Keeps files that other programs put into a directory of the tag's name. */
-static int adopt_foreign(struct store *store, const char *tag, const char *dir,
+static int adopt_foreign(struct tags_root *root, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
 	const struct manifest none = {.parts_n = 0};
@@ -339,11 +428,11 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	bool ours;
 	int rv;
 
-	rv = tags_is_ours(store, tag, &ours, err);
+	rv = posix_is_ours(root, tag, &ours, err);
 	if (rv != 0 || ours) {
 		return rv;
 	}
-	rv = store_stat(store, tag, &kind, NULL, err);
+	rv = store_stat(root->store, tag, &kind, NULL, err);
 	if (rv == 0 && kind != STORE_DIR) {
 		rv = pawl_err_set(err, PAWL_EEXIST,
 			"something other than a directory has this name, and Pawl did not write "
@@ -353,19 +442,20 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	if (rv != 0) {
 		return rv;
 	}
-	rv = tag_adopt(store, tag, &none, err);
-	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+	rv = adopt(root->store, tag, dir, &none, err);
+	return rv == 0 ? store_sync_dir(root->store, dir, err) : rv;
 }
 
 /* Gives dir its final name. */
-static int name_dir(struct store *store, const char *tag, const char *dir, struct pawl_err *err)
+static int name_dir(struct tags_root *root, const char *tag, const char *dir, struct pawl_err *err)
 {
+	struct store *store = root->store;
 	bool exists;
 	int rv;
 
 	rv = tags_has_path(store, tag, &exists, err);
 	if (rv == 0 && exists) {
-		rv = adopt_foreign(store, tag, dir, err);
+		rv = adopt_foreign(root, tag, dir, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -383,36 +473,33 @@ static int name_dir(struct store *store, const char *tag, const char *dir, struc
 	return rv;
 }
 
-int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
-	struct pawl_err *err)
+int posix_publish(struct tags_root *root, const struct tag_draft *draft,
+	const struct manifest *manifest, const struct wire_out *encoded, struct pawl_err *err)
 {
 	char dir[TAG_NAME_MAX];
-	struct wire_out out = {0};
-	int rv;
+	int rv = 0;
 
-	rv = tags_check_name(tag, err);
+	ASSERT(manifest->gens_n == 0);
+	posix_hide_name(dir, draft->tag, ".new");
+	if (strcmp(draft->dir, dir) != 0) {
+		/* The draft is shared. An earlier attempt may have left a directory of that
+		 * name. */
+		recover_tag(root->store, draft->tag, NULL);
+		rv = store_rename(root->store, draft->dir, dir, STORE_REPLACE, err);
+	}
 	if (rv == 0) {
-		rv = manifest_check(manifest, err);
+		rv = seal_dir(root->store, dir, manifest, encoded, err);
 	}
-	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "publish %s", tag);
-	}
-	ASSERT(strcmp(manifest->tag, tag) == 0);
-	tags_hide_name(dir, tag, ".new");
-	manifest_encode(manifest, &out);
-	if (out.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to encode the manifest");
-	} else {
-		rv = seal_dir(store, dir, manifest, &out, err);
-	}
-	wire_out_deinit(&out);
-	if (rv == 0) {
-		rv = name_dir(store, tag, dir, err);
-	}
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "publish %s", tag);
+	return rv == 0 ? name_dir(root, draft->tag, dir, err) : rv;
 }
 
-void tag_abandon(struct store *store, const char *tag)
+void posix_abandon(struct tags_root *root, const struct tag_draft *draft)
 {
-	recover_tag(store, tag, NULL);
+	char dir[TAG_NAME_MAX];
+
+	recover_tag(root->store, draft->tag, NULL);
+	posix_hide_name(dir, draft->tag, ".new");
+	if (draft->dir[0] != '\0' && strcmp(draft->dir, dir) != 0) {
+		store_remove(root->store, draft->dir, NULL); /* the draft is shared */
+	}
 }

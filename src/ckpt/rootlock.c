@@ -2,7 +2,7 @@
  * file, not to the process (close-on-exec ends it). The root may be another user's, or one that
  * others write to: a file there with the lock's name could be a link that would have us write into
  * a file of our own. */
-#include "agent/persist/rootlock.h"
+#include "ckpt/rootlock.h"
 
 #include "base/clock.h"
 #include "base/err.h"

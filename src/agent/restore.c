@@ -13,6 +13,7 @@
  */
 #include "agent/root.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <stdio.h>
@@ -93,6 +94,7 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
 
+	ASSERT(restore->state == RESTORE_OFFERED && conn->root == root);
 	if (restore->nothing) { /* needs no vote: the round ends when all ranks have the answer */
 		send_nothing(conn, conn->restore_id, root->epoch.rounds + 1);
 	} else if (restore->slot >= 0) {
@@ -159,6 +161,7 @@ static void refuse_ask(struct agent_conn *conn, const struct pawl_err *err)
 
 static void offer_slot(struct agent_root *root, int slot)
 {
+	ASSERT(root->ledger.slots[slot].state == SLOT_COMMITTED);
 	root->restore.slot = slot;
 	root->restore.step = root->ledger.slots[slot].step;
 	root->restore.state = RESTORE_OFFERED;

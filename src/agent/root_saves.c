@@ -2,6 +2,7 @@
 #include "agent/root.h"
 
 #include "agent/persist/write_tag.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -124,6 +125,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	int fds[LEDGER_SLOTS];
 	struct pawl_err err;
 
+	ASSERT(root->ledger.slots[slot].state == SLOT_STAGING);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if ((s == slot || ledger_is_next(&root->ledger, s)) &&
 			arena_ensure(&rank->arenas[s], conn->begin_bytes, &err) != 0) {
@@ -151,6 +153,7 @@ static void grant_stream(struct agent_conn *conn)
 	struct frame_grant granted = {.streamed = true, .seq = conn->begin_seq};
 	uint32_t id = conn->stream_id;
 
+	ASSERT(id != 0 && conn->root->saves.stream_dir[0] != '\0');
 	snprintf(granted.dir, sizeof(granted.dir), "%s", conn->root->saves.stream_dir);
 	conn->stream_id = 0;
 	conn_send(conn, PROTO_GRANT, id, &granted);
@@ -324,6 +327,7 @@ static void commit(struct agent_root *root, int slot)
 	uint64_t seq = root->ledger.slots[slot].seq;
 	uint32_t parts_n = 0;
 
+	ASSERT(root->ledger.slots[slot].state == SLOT_COMMITTED);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (!ledger_has_part(&root->ledger, slot, r)) {
 			drop_record(&root->ranks[r], slot);

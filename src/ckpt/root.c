@@ -123,6 +123,7 @@ int tag_begin(struct tags_root *root, const char *tag, struct tag_draft *draft,
 	}
 	snprintf(draft->tag, sizeof(draft->tag), "%s", tag);
 	rv = root->ops->begin(root, draft, err);
+	ASSERT(rv != 0 || draft->dir[0] != '\0');
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "begin %s", tag);
 }
 
@@ -139,6 +140,7 @@ int tag_begin_shared(struct tags_root *root, const char *tag, const char *id,
 	}
 	snprintf(draft->tag, sizeof(draft->tag), "%s", tag);
 	rv = root->ops->begin_shared(root, id, draft, err);
+	ASSERT(rv != 0 || draft->dir[0] != '\0');
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "begin %s", tag);
 }
 
@@ -279,6 +281,7 @@ int tags_root_append(struct tags_root *root, const char *file, const void *bytes
 int tags_root_put_aside(struct tags_root *root, const char *file, const char *aside,
 	struct pawl_err *err)
 {
+	ASSERT(strchr(file, '/') == NULL && strchr(aside, '/') == NULL);
 	return root->ops->put_aside(root, file, aside, err);
 }
 

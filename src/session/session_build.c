@@ -9,6 +9,7 @@
  */
 #include "session/session.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 
 #include <stdio.h>
@@ -23,6 +24,7 @@ static void set_building(struct pawl_ckpt *ckpt, uint64_t id)
 /* Ends the save being put together: it has failed, or is committed. */
 static void end_build(struct pawl_ckpt *ckpt)
 {
+	ASSERT(ckpt->build.open);
 	session_stream_close(ckpt->build.stream);
 	ckpt->build.stream = NULL;
 	ckpt->build.open = false;
@@ -97,6 +99,7 @@ static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	size_t first = ckpt->layout.pieces.n;
 	int rv = session_list_part(ckpt, ckpt->layout.parts_n - 1, arena->map, err);
 
+	ASSERT(ckpt->build.slot >= 0 && arena->size_bytes >= ckpt->build.used_bytes);
 	if (rv != 0 || ckpt->layout.pieces.n == first) {
 		return rv;
 	}

@@ -6,6 +6,7 @@
  */
 #include "session/session_source.h"
 
+#include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -271,6 +272,7 @@ static int read_from_store(struct pawl_restore *restore, struct source_part *par
 {
 	int rv;
 
+	ASSERT(part->image != NULL); /* list_from_store has opened it */
 	part_image_share(part->image, false);
 	rv = part_image_read(part->image, 0, part->info.size_bytes, err);
 	return rv == 0 && !part->info.raw ? read_zip(restore, part, zip_plan_read, err) : rv;

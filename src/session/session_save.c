@@ -9,6 +9,7 @@
  */
 #include "session/session.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "ckpt/format/plan.h"
@@ -208,6 +209,7 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 	struct record_part *record;
 	int rv = check_part(in, err);
 
+	ASSERT(ckpt->build.open);
 	for (uint32_t p = 0; p < n && rv == 0; p++) {
 		if (strcmp(ckpt->layout.records[p].name, in->name) == 0) {
 			rv = pawl_err_set(err, PAWL_EEXIST, "%s is in this save already", in->name);
@@ -273,6 +275,7 @@ static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *
 		record->hi = record->hi < tail ? record->hi : tail;
 		record->lo = record->lo < record->hi ? record->lo : record->hi;
 	}
+	ASSERT(record->lo <= record->hi && record->hi <= record->size_bytes);
 }
 
 /* Lays the shares out in the arena. Returns how many bytes they need. */
@@ -320,6 +323,7 @@ int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct
 	bool sum = ckpt->current.summing && record->shared;
 	int rv = 0;
 
+	ASSERT(p < ckpt->layout.parts_n);
 	part->piece_lo = pieces->n;
 	if (sum && record->lo > 0) {
 		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, 0, record->lo, NULL, err);
@@ -372,9 +376,11 @@ static void copied(void *user, int rv, size_t piece)
 	bool withdrawn;
 	uint64_t id;
 
+	ASSERT(rv == 0 || piece < ckpt->layout.pieces.n);
 	pthread_mutex_lock(&ckpt->state);
 	id = ckpt->saves.copying_id;
 	pthread_mutex_unlock(&ckpt->state);
+	ASSERT(id != 0); /* stage has set it before the first copy */
 	if (rv == 0) {
 		check_unchanged(ckpt, id);
 	}

@@ -103,9 +103,9 @@ static int take_arenas(struct pawl_ckpt *ckpt, const struct frame_grant *grant,
 				(unsigned long long)size);
 		}
 	}
-	if (!granted->map) {
-		return pawl_err_set(err, PAWL_ECORRUPT,
-			"malformed grant: its arena was never sent");
+	if (!granted->map || granted->size_bytes < ckpt->slot_request.need_bytes) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant: its arena %s",
+			granted->map ? "is smaller than the request" : "was never sent");
 	}
 	if (!granted->ready) {
 		prepare_now(ckpt, granted);

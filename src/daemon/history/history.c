@@ -10,6 +10,7 @@
  * rows in memory, so the next file begins with the state of that time.
  */
 #include "daemon/history/history.h"
+#include "base/assert.h"
 #include "base/times.h"
 #include "daemon/history/history_latest.h"
 
@@ -133,6 +134,7 @@ static void flush(struct history *h, bool more)
 		h->len_bytes += len;
 		h->bytes[h->len_bytes++] = '\n';
 	}
+	ASSERT(h->len_bytes <= h->room_bytes);
 	json_decref(h->pending);
 	h->pending = NULL;
 }

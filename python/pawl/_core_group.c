@@ -133,8 +133,8 @@ static PyObject *get_source(struct operation *op, void *closure)
 
 static PyMethodDef operation_methods[] = {
 	{"wait", (PyCFunction)(void (*)(void))operation_wait, METH_FASTCALL, "wait(timeout=None)"},
-	{"tell", (PyCFunction)operation_watch, METH_NOARGS,
-		"tell() -> whether Group.next will return it"},
+	{"watch", (PyCFunction)operation_watch, METH_NOARGS,
+		"watch() -> whether Group.next will return it"},
 	{"release", (PyCFunction)operation_release, METH_NOARGS,
 		"release() begins an operation submitted with held=True; once"},
 	{NULL, NULL, 0, NULL},

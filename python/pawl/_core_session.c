@@ -22,14 +22,14 @@ static bool call_changed(struct session *self, uint64_t id, int *part, int *stor
 	PyObject *found;
 	bool unchanged;
 
-	if (!self->changed) {
+	if (!self->find_changed) {
 		return true;
 	}
-	found = PyObject_CallFunction(self->changed, "OK", (PyObject *)self,
+	found = PyObject_CallFunction(self->find_changed, "OK", (PyObject *)self,
 		(unsigned long long)id);
 	unchanged = found == Py_None;
 	if (!found || (!unchanged && !PyArg_ParseTuple(found, "ii", part, storage))) {
-		PyErr_WriteUnraisable(self->changed);
+		PyErr_WriteUnraisable(self->find_changed);
 	}
 	Py_XDECREF(found);
 	return unchanged;
@@ -69,12 +69,12 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
 		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
-		"hidden", "named", "full_every", "host_first", "host_ranks", "changed", NULL};
+		"hidden", "named", "full_every", "host_first", "host_ranks", "find_changed", NULL};
 	struct pawl_ckpt_options options = {0};
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
 	PyObject *root = NULL;
-	PyObject *changed = NULL;
+	PyObject *find_changed = NULL;
 	unsigned long long keep_every = 0;
 	unsigned long long every_ms = 0;
 	unsigned long long memory = 0;
@@ -86,7 +86,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
 		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
 		    &options.socket, &options.program, &watch, &options.hidden, &named,
-		    &options.full_every, &options.host_first, &options.host_ranks, &changed)) {
+		    &options.full_every, &options.host_first, &options.host_ranks, &find_changed)) {
 		return -1;
 	}
 	options.root = PyBytes_AS_STRING(root);
@@ -95,7 +95,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	options.memory_bytes = memory;
 	options.watch = watch;
 	options.named = named;
-	options.unchanged = changed ? unchanged : NULL;
+	options.unchanged = find_changed ? unchanged : NULL;
 	options.user = self;
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_open(&ckpt, &options, &err);
@@ -106,7 +106,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 		return -1;
 	}
 	self->ckpt = ckpt;
-	self->changed = Py_XNewRef(changed);
+	self->find_changed = Py_XNewRef(find_changed);
 	return 0;
 }
 
@@ -146,7 +146,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 
 static void session_dealloc(struct session *self)
 {
-	Py_CLEAR(self->changed); /* there is no caller left to report it to */
+	Py_CLEAR(self->find_changed); /* there is no caller left to report it to */
 	if (self->ckpt) {
 		Py_BEGIN_ALLOW_THREADS;
 		pawl_ckpt_close(self->ckpt, 0, NULL);
@@ -453,8 +453,8 @@ static PyMethodDef session_methods[] = {
 	{"abandon", (PyCFunction)core_session_abandon, METH_O,
 		"abandon(why): this process ends because of an error"},
 	{"fence", (PyCFunction)core_session_fence, METH_O, "fence(groups)"},
-	{"ask", (PyCFunction)core_session_announce, METH_O,
-		"ask(step) announces a save; ask(None) skips it"},
+	{"announce", (PyCFunction)core_session_announce, METH_O,
+		"announce(step): a save is about to come; announce(None): it is not"},
 	{"withdraw", (PyCFunction)core_session_withdraw, METH_VARARGS,
 		"withdraw(id, part, storage)"},
 	{"status", (PyCFunction)session_status, METH_O,
@@ -462,9 +462,10 @@ static PyMethodDef session_methods[] = {
 	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},
 	{"flush", (PyCFunction)session_flush, METH_O,
 		"flush(timeout): makes the newest save durable, or raises why it is not"},
-	{"note", (PyCFunction)session_next_notification, METH_O,
-		"note(wait) -> the next notification | None; wait: for one, until hush()"},
-	{"hush", (PyCFunction)session_end_notifications, METH_NOARGS, "hush(): ends note(True)"},
+	{"next_notification", (PyCFunction)session_next_notification, METH_O,
+		"next_notification(wait) -> str | None; wait: until there is one"},
+	{"end_notifications", (PyCFunction)session_end_notifications, METH_NOARGS,
+		"end_notifications(): next_notification returns None from now on"},
 	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
 	{"remove", (PyCFunction)session_remove, METH_O, "remove(tag)"},
 	{"pending", (PyCFunction)session_pending, METH_NOARGS,

@@ -9,7 +9,7 @@ struct session {
 	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
 	int users;                            /* calls in progress without the GIL */
 	/* Callable (session, id) -> changed (part, storage), or None; NULL: none. */
-	PyObject *changed;
+	PyObject *find_changed;
 };
 
 /* Counts a call into libpawl: any number may be in progress, but none may begin after close did.

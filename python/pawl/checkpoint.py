@@ -1,6 +1,6 @@
 """Checkpointer: saves the state of training in milliseconds and restores it, all or nothing.
 
-Order of a save: state_dict() of everything, the pickles (_skeleton), the fences (_guard), then one
+Order of a save: state_dict() of everything, the pickles (_skeleton), the fences (_fence), then one
 call into C, which copies unguarded memory and watches the rest. From the first optimizer step
 after it, the memory may change again.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
 
 from pawl import _core, _start, _stop
-from pawl._ckpt import _guard, _restore, _rng
+from pawl._ckpt import _fence, _restore, _rng
 from pawl._ckpt._partitions import RNG, Sharing, check_names, check_step, only_names
 from pawl._ckpt._saver import Save, Saver
 from pawl._ckpt._shards import take_apart
@@ -114,14 +114,14 @@ class Checkpointer(Saver):
         check_names(state)
         self._report_start()
         self._settle_pending()
-        session.ask(step)
+        session.announce(step)
         try:
             parts, sent = self._describe(state)
         except BaseException:
-            session.ask(None)
+            session.announce(None)
             raise
-        capture = _guard.Capture(parts)
-        _guard.queue_before_copies(spans for _, _, spans in parts)
+        capture = _fence.Capture(parts)
+        _fence.queue_before_copies(spans for _, _, spans in parts)
         save_id = session.save(step, sent, self._watch)
         capture.started(session, save_id)
         save = Save(self, capture, save_id, step, f"global_step{step}")
@@ -131,19 +131,19 @@ class Checkpointer(Saver):
         save.stall_s = time.perf_counter() - began
         return save
 
-    def _describe(self, state: Mapping[str, Any]) -> tuple[list[_guard.Part], list[_core.Part]]:
+    def _describe(self, state: Mapping[str, Any]) -> tuple[list[_fence.Part], list[_core.Part]]:
         """The pickle and memory of every partition: for the capture, and as
         Session.save takes them.
         """
         session = self._live()
         diverged = set(session.diverged) if self.world_size > 1 else set()
         pieces = self._sharing.split(state, diverged)
-        masks = _guard.guarded() if self._may_wait() else {}
+        masks = _fence.guarded() if self._may_wait() else {}
         parts, sent = [], []
         for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
             skeleton = self._partition(name).build(*take_apart(name, value))
             evicted = self._evicted.get(name, set())
-            spans = _guard.Spans(skeleton, masks, self._host_watch, evicted)
+            spans = _fence.Spans(skeleton, masks, self._host_watch, evicted)
             parts.append((name, skeleton, spans))
             sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
         return parts, sent
@@ -209,7 +209,7 @@ class Checkpointer(Saver):
         check_names(state)
         wanted = only_names(only, state)
         parts = (strip,) if isinstance(strip, str) else tuple(strip)
-        _guard.fence_all()
+        _fence.fence_all()
         while True:
             found = session.restore(step, seconds("restore_ranks"))
             _start.looked(self.root)

@@ -20,7 +20,7 @@ import torch
 from torch.serialization import _get_restore_location
 
 from pawl import _core, _start
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 from pawl._ckpt._partitions import NAME_MAX_BYTES, check_step, has_state
 from pawl._ckpt._raw import Raw, Safetensors
 from pawl._ckpt._saver import Save, Saver
@@ -156,14 +156,14 @@ class Engine(Saver):
         step = _check_tag(tag, step)
         self._report_start()
         self._settle_pending()
-        masks = _guard.guarded() if overlap and self._may_wait() else {}
+        masks = _fence.guarded() if overlap and self._may_wait() else {}
         try:
             described = [self._describe_part(name, obj, masks) for name, obj in parts.items()]
         except BaseException:
-            session.ask(None)  # where ranks span hosts, the others have this save
+            session.announce(None)  # where ranks span hosts, the others have this save
             raise
-        capture = _guard.Capture([part for part, _ in described])
-        _guard.queue_before_copies(spans for (_, _, spans), _ in described)
+        capture = _fence.Capture([part for part, _ in described])
+        _fence.queue_before_copies(spans for (_, _, spans), _ in described)
         sent = [row for _, row in described]
         save_id = session.save_tag(
             tag, step, self._flags(tag, alone), sent, overlap and self._watch
@@ -189,7 +189,7 @@ class Engine(Saver):
         self._settle_pending()
         flags = self._flags(tag, alone) | (_STREAM if stream else 0)
         save_id = session.begin(tag, step, flags)
-        capture = _guard.Capture([])
+        capture = _fence.Capture([])
         capture.started(session, save_id)
         before = self._newest
         save = self._remember(Save(self, capture, save_id, step, tag))
@@ -300,7 +300,7 @@ class Engine(Saver):
 
     def _describe_part(
         self, name: str, obj: Any, masks: dict[int, int]
-    ) -> tuple[_guard.Part, _core.Part]:
+    ) -> tuple[_fence.Part, _core.Part]:
         _check_name(name)
         raw = isinstance(obj, Raw | Safetensors)
         skeleton: Skeleton
@@ -315,7 +315,7 @@ class Engine(Saver):
             if not shards:
                 obj, shards = take_apart(name, obj)
             skeleton = self._partition(name).build(obj, shards)
-        spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
+        spans = _fence.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
         row = (name, False, skeleton.pickle, skeleton.table, spans.packed, raw)
         return (name, skeleton, spans), row
 
@@ -341,7 +341,7 @@ class Building:
         """
         part, row = self._engine._describe_part(name, obj, {})
         self._names.add(name)
-        _guard.queue_before_copies([part[2]])
+        _fence.queue_before_copies([part[2]])
         began = time.perf_counter()
         try:
             self._engine._live().add(row)

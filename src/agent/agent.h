@@ -3,7 +3,7 @@
  * save to, makes durable what was committed, and outlives the workers. Runs on the loop of its
  * process: `pawl run` itself, or `pawl agent` when the library spawned it.
  *
- * All functions are for the loop's thread. One storage thread a root (storage_thread.h) does all
+ * All functions are for the loop's thread. One storage thread a root (persist.h) does all
  * work on the disk, so a hung disk never blocks the loop.
  */
 #ifndef AGENT_AGENT_H

@@ -26,7 +26,7 @@
 #include "agent/ledger/advice.h"
 #include "agent/ledger/ledger.h"
 #include "agent/persist/alerts.h"
-#include "agent/persist/storage_thread.h"
+#include "agent/persist/persist.h"
 #include "io/listener.h"
 #include "ipc/frames.h"
 #include "ipc/tier.h"

@@ -17,7 +17,7 @@
 #include "base/fault.h"
 #include "base/pages.h"
 #include "base/parallel.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "store/dirs.h"
 #include "store/store.h"
 

@@ -163,7 +163,7 @@ bool root_is_shared_id(const char *id)
 int tag_draft_manifest(struct tags_root *root, const struct tag_draft *draft,
 	struct manifest *manifest, struct pawl_err *err)
 {
-	ASSERT(manifest->parts_n == 0 && manifest->gens_n == 0 && manifest->gens == NULL);
+	ASSERT(manifest->parts_n == 0 && manifest->folders_n == 0 && manifest->folders == NULL);
 	return root->ops->draft_manifest(draft, manifest, err);
 }
 
@@ -186,26 +186,26 @@ int tag_adopt(struct tags_root *root, const struct tag_draft *draft, const struc
 }
 
 /* Makes a copy of a manifest with only the folders that its parts use. The caller frees parts and
- * gens of the copy; all else stays the manifest's. */
+ * folders of the copy; all else stays the manifest's. */
 static int copy_pruned(const struct manifest *manifest, struct manifest *copy, struct pawl_err *err)
 {
 	size_t parts_bytes = manifest->parts_n * sizeof(*copy->parts);
-	size_t gens_bytes = manifest->gens_n * sizeof(*copy->gens);
+	size_t folders_bytes = manifest->folders_n * sizeof(*copy->folders);
 
-	ASSERT(gens_bytes > 0);
+	ASSERT(folders_bytes > 0);
 	*copy = *manifest;
 	copy->parts = FAULT_MEM("root.publish", malloc(parts_bytes + 1));
-	copy->gens = FAULT_MEM("root.publish", malloc(gens_bytes));
-	if (copy->parts == NULL || copy->gens == NULL) {
+	copy->folders = FAULT_MEM("root.publish", malloc(folders_bytes));
+	if (copy->parts == NULL || copy->folders == NULL) {
 		free(copy->parts);
-		free(copy->gens);
+		free(copy->folders);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the manifest");
 	}
 	if (parts_bytes > 0) {
 		memcpy(copy->parts, manifest->parts, parts_bytes);
 	}
-	memcpy(copy->gens, manifest->gens, gens_bytes);
-	manifest_prune_gens(copy);
+	memcpy(copy->folders, manifest->folders, folders_bytes);
+	manifest_prune_folders(copy);
 	return 0;
 }
 
@@ -233,12 +233,12 @@ int tag_publish(struct tags_root *root, const struct tag_draft *draft,
 	}
 	if (rv == 0) {
 		ASSERT(strcmp(manifest->tag, draft->tag) == 0);
-		rv = manifest->gens_n > 0 ? copy_pruned(manifest, &pruned, err) : 0;
+		rv = manifest->folders_n > 0 ? copy_pruned(manifest, &pruned, err) : 0;
 	}
 	if (rv == 0) {
-		rv = publish(root, draft, manifest->gens_n > 0 ? &pruned : manifest, err);
+		rv = publish(root, draft, manifest->folders_n > 0 ? &pruned : manifest, err);
 		free(pruned.parts);
-		free(pruned.gens);
+		free(pruned.folders);
 	}
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "publish %s", draft->tag);
 }

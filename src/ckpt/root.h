@@ -76,7 +76,7 @@ int tag_begin(struct tags_root *root, const char *tag, struct tag_draft *draft,
 int tag_begin_shared(struct tags_root *root, const char *tag, const char *id,
 	struct tag_draft *draft, struct pawl_err *err);
 /* Prepares an empty manifest for files that are written into the draft. Call it before the first
- * part is added. The caller frees manifest->gens (not of a decoded manifest). */
+ * part is added. The caller frees manifest->folders (not of a decoded manifest). */
 int tag_draft_manifest(struct tags_root *root, const struct tag_draft *draft,
 	struct manifest *manifest, struct pawl_err *err);
 /* Makes the names of files that this host wrote durable. tag_publish does that, too. */

@@ -38,7 +38,7 @@ void object_tag_path(char path[TAG_PATH_MAX], const char *tag)
 
 static int list(struct tags_root *root, struct tag_names *names, struct pawl_err *err)
 {
-	return gens_list_names(root, OBJECT_TAGS_DIR, STORE_FILE, tags_want_tag, names, err);
+	return folders_list_names(root, OBJECT_TAGS_DIR, STORE_FILE, tags_want_tag, names, err);
 }
 
 static int has_name(struct tags_root *root, const char *tag, bool *has, struct pawl_err *err)
@@ -130,7 +130,7 @@ int object_check_owner(struct tags_root *root, struct pawl_err *err)
 static int drop(struct tags_root *root, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err)
 {
-	struct gens gens = {.n = 0};
+	struct folders folders = {.n = 0};
 	char etag[STORE_ETAG_MAX];
 	char path[TAG_PATH_MAX];
 	int rv = object_check_owner(root, err);
@@ -138,7 +138,7 @@ static int drop(struct tags_root *root, const struct tag_info *tags, size_t n, c
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		if (!keep[i]) {
 			object_tag_path(path, tags[i].tag);
-			rv = gens_add_manifest(&gens, root, path, tags[i].tag, etag, err);
+			rv = folders_add_manifest(&folders, root, path, tags[i].tag, etag, err);
 			rv = rv == PAWL_ENOENT ? 0 : rv;
 		}
 	}
@@ -149,25 +149,25 @@ static int drop(struct tags_root *root, const struct tag_info *tags, size_t n, c
 		}
 	}
 	if (rv == 0) {
-		rv = gens_remove_unused(&gens, root, err);
+		rv = folders_remove_unused(&folders, root, err);
 	}
-	gens_deinit(&gens);
+	folders_deinit(&folders);
 	return rv;
 }
 
 static int leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,
 	struct pawl_err *err)
 {
-	struct gens gens = {.n = 0};
+	struct folders folders = {.n = 0};
 	struct tag_leftover *found;
-	int rv = gens_add_unused(&gens, root, err);
+	int rv = folders_add_unused(&folders, root, err);
 
-	found = rv == 0 ? FAULT_MEM("root.leftovers", calloc(gens.n + 1, sizeof(*found))) : NULL;
+	found = rv == 0 ? FAULT_MEM("root.leftovers", calloc(folders.n + 1, sizeof(*found))) : NULL;
 	if (rv == 0 && found == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu folders", gens.n);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory to list %zu folders", folders.n);
 	}
-	for (size_t i = 0; rv == 0 && i < gens.n; i++) {
-		const char *dir = gens.at[i].dir;
+	for (size_t i = 0; rv == 0 && i < folders.n; i++) {
+		const char *dir = folders.at[i].dir;
 
 		memcpy(found[i].name, dir, sizeof(found[i].name));
 		found[i].draft = true;
@@ -175,9 +175,9 @@ static int leftovers(struct tags_root *root, struct tag_leftover **left, size_t 
 	}
 	if (rv == 0) {
 		*left = found;
-		*n = gens.n;
+		*n = folders.n;
 	}
-	gens_deinit(&gens);
+	folders_deinit(&folders);
 	return rv;
 }
 
@@ -204,24 +204,24 @@ static int remove_bad(struct tags_root *root, const char *name, struct pawl_err 
 /* Removes all but the newest TAGS_BAD_MAX quarantined tags, best effort. */
 static void prune_bad(struct tags_root *root)
 {
-	struct gens gens = {.n = 0};
+	struct folders folders = {.n = 0};
 	struct tag_names names;
-	int rv =
-		gens_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names, NULL);
+	int rv = folders_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names,
+		NULL);
 
 	for (size_t i = 0; rv == 0 && i + TAGS_BAD_MAX < names.n; i++) {
 		char path[TAG_PATH_MAX];
 		char tag[CKPT_TAG_MAX];
 		char etag[STORE_ETAG_MAX];
 
-		gens_tag_of_bad(names.at[i].name, tag);
+		folders_tag_of_bad(names.at[i].name, tag);
 		bad_path(path, names.at[i].name);
-		rv = gens_add_manifest(&gens, root, path, tag, etag, NULL);
+		rv = folders_add_manifest(&folders, root, path, tag, etag, NULL);
 		rv = rv == 0 ? remove_bad(root, names.at[i].name, NULL) : rv;
 	}
 	free(names.at);
-	gens_remove_unused(&gens, root, NULL);
-	gens_deinit(&gens);
+	folders_remove_unused(&folders, root, NULL);
+	folders_deinit(&folders);
 }
 
 /* Writes a copy of a manifest, and the reason if there is room, under a number that no other
@@ -233,7 +233,8 @@ static int copy_to_bad(struct tags_root *root, const char *tag, const void *byte
 	char path[TAG_PATH_MAX];
 	char reason[TAG_PATH_MAX + sizeof(OBJECT_WHY)];
 	uint64_t number;
-	int rv = gens_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names, err);
+	int rv = folders_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names,
+		err);
 
 	if (rv != 0) {
 		return rv;
@@ -304,7 +305,8 @@ static int compare_objects(struct store *store, const char *one, const char *oth
 static int recover_bad(struct tags_root *root, struct pawl_err *err)
 {
 	struct tag_names names;
-	int rv = gens_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names, err);
+	int rv = folders_list_names(root, OBJECT_BAD_DIR, STORE_FILE, tags_want_numbered, &names,
+		err);
 
 	for (size_t i = 0; rv == 0 && i < names.n; i++) {
 		char path[TAG_PATH_MAX];
@@ -312,7 +314,7 @@ static int recover_bad(struct tags_root *root, struct pawl_err *err)
 		char tag[CKPT_TAG_MAX];
 		bool same;
 
-		gens_tag_of_bad(names.at[i].name, tag);
+		folders_tag_of_bad(names.at[i].name, tag);
 		object_tag_path(path, tag);
 		bad_path(bad, names.at[i].name);
 		rv = compare_objects(root->store, path, bad, &same, err);
@@ -326,17 +328,17 @@ static int recover_bad(struct tags_root *root, struct pawl_err *err)
 
 static int recover(struct tags_root *root, struct pawl_err *err)
 {
-	struct gens gens = {.n = 0};
+	struct folders folders = {.n = 0};
 	int rv = object_check_owner(root, err);
 
 	rv = rv == 0 ? recover_bad(root, err) : rv;
 	if (rv == 0) {
-		rv = gens_add_unused(&gens, root, err);
+		rv = folders_add_unused(&folders, root, err);
 	}
-	for (size_t i = 0; i < gens.n && rv == 0; i++) {
-		rv = store_remove(root->store, gens.at[i].dir, err);
+	for (size_t i = 0; i < folders.n && rv == 0; i++) {
+		rv = store_remove(root->store, folders.at[i].dir, err);
 	}
-	gens_deinit(&gens);
+	folders_deinit(&folders);
 	return rv;
 }
 

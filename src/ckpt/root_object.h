@@ -3,7 +3,7 @@
 #ifndef CKPT_ROOT_OBJECT_H
 #define CKPT_ROOT_OBJECT_H
 
-#include "ckpt/root_gens.h"
+#include "ckpt/root_folders.h"
 
 #include <inttypes.h>
 

@@ -33,7 +33,7 @@
 
 _Static_assert(1 + 1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
 	"<tag>/save-<id>/.pawl/<folders>/<file> is not too deep for a store");
-_Static_assert(MANIFEST_GEN_MAX <= STORE_NAME_MAX, "a draft has room for its folder");
+_Static_assert(MANIFEST_FOLDER_MAX <= STORE_NAME_MAX, "a draft has room for its folder");
 
 int object_get_random(uint64_t *number, struct pawl_err *err)
 {
@@ -101,7 +101,7 @@ static int begin_in(struct tags_root *root, const char *id, struct tag_draft *dr
 
 	object_tag_path(path, draft->tag);
 	snprintf(draft->dir, sizeof(draft->dir), "%s/save-%.64s", draft->tag, id);
-	ASSERT(strlen(draft->dir) < MANIFEST_GEN_MAX);
+	ASSERT(strlen(draft->dir) < MANIFEST_FOLDER_MAX);
 	return object_read_etag(root->store, path, MANIFEST_MAX_BYTES, draft->etag, err);
 }
 
@@ -127,13 +127,13 @@ int object_begin_shared(struct tags_root *root, const char *id, struct tag_draft
 int object_draft_manifest(const struct tag_draft *draft, struct manifest *manifest,
 	struct pawl_err *err)
 {
-	manifest->gens = FAULT_MEM("root.draft", calloc(1, sizeof(*manifest->gens)));
-	if (manifest->gens == NULL) {
+	manifest->folders = FAULT_MEM("root.draft", calloc(1, sizeof(*manifest->folders)));
+	if (manifest->folders == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest");
 	}
-	manifest->gens_n = 1;
-	snprintf(manifest->gens[0].dir, sizeof(manifest->gens[0].dir), "%.*s",
-		(int)sizeof(manifest->gens[0].dir) - 1, draft->dir);
+	manifest->folders_n = 1;
+	snprintf(manifest->folders[0].dir, sizeof(manifest->folders[0].dir), "%.*s",
+		(int)sizeof(manifest->folders[0].dir) - 1, draft->dir);
 	return 0;
 }
 
@@ -150,18 +150,18 @@ int object_keep_part(struct tags_root *root, const struct tag_draft *draft,
 	struct manifest_part kept = *old;
 
 	for (uint32_t i = 0; i < manifest_files_n(old); i++) {
-		const char *dir = from->gens[old->at[i].gen].dir;
-		uint32_t gen = manifest_find_gen(manifest, dir);
+		const char *dir = from->folders[old->at[i].folder].dir;
+		uint32_t folder = manifest_find_folder(manifest, dir);
 
-		if (gen == UINT32_MAX) {
-			int rv = manifest_add_gens(manifest, from, err);
+		if (folder == UINT32_MAX) {
+			int rv = manifest_add_folders(manifest, from, err);
 
 			if (rv != 0) {
 				return rv;
 			}
-			gen = manifest_find_gen(manifest, dir);
+			folder = manifest_find_folder(manifest, dir);
 		}
-		kept.at[i].gen = gen;
+		kept.at[i].folder = folder;
 	}
 	*part = kept;
 	return 0;
@@ -182,15 +182,15 @@ static int lost(struct pawl_err *err)
 
 /* Gets the folders that the manifest which the draft replaces uses. PAWL_EBUSY: it is no longer the
  * one that tag_begin saw. */
-static int read_replaced(struct tags_root *root, const struct tag_draft *draft, struct gens *gens,
-	struct pawl_err *err)
+static int read_replaced(struct tags_root *root, const struct tag_draft *draft,
+	struct folders *folders, struct pawl_err *err)
 {
 	char etag[STORE_ETAG_MAX];
 	char path[TAG_PATH_MAX];
 	int rv;
 
 	object_tag_path(path, draft->tag);
-	rv = gens_add_manifest(gens, root, path, draft->tag, etag, err);
+	rv = folders_add_manifest(folders, root, path, draft->tag, etag, err);
 	if (rv == PAWL_ENOENT || (rv == 0 && strcmp(etag, draft->etag) != 0)) {
 		rv = lost(err);
 	}
@@ -200,12 +200,12 @@ static int read_replaced(struct tags_root *root, const struct tag_draft *draft, 
 int object_publish(struct tags_root *root, const struct tag_draft *draft,
 	const struct manifest *manifest, const struct wire_out *encoded, struct pawl_err *err)
 {
-	struct gens replaced = {.n = 0};
+	struct folders replaced = {.n = 0};
 	char etag[STORE_ETAG_MAX];
 	char path[TAG_PATH_MAX];
 	int rv = object_check_owner(root, err);
 
-	ASSERT(manifest->gens_n > 0 && strcmp(manifest->gens[0].dir, draft->dir) == 0);
+	ASSERT(manifest->folders_n > 0 && strcmp(manifest->folders[0].dir, draft->dir) == 0);
 	object_tag_path(path, draft->tag);
 	if (rv == 0 && draft->etag[0] != '\0') {
 		rv = read_replaced(root, draft, &replaced, err);
@@ -216,9 +216,10 @@ int object_publish(struct tags_root *root, const struct tag_draft *draft,
 		rv = object_is_lost_race(rv) ? lost(err) : rv;
 	}
 	if (rv == 0) {
-		gens_remove_unused(&replaced, root, NULL); /* tags_recover removes what is left */
+		folders_remove_unused(&replaced, root,
+			NULL); /* tags_recover removes what is left */
 	}
-	gens_deinit(&replaced);
+	folders_deinit(&replaced);
 	return rv;
 }
 
@@ -234,7 +235,7 @@ void object_abandon(struct tags_root *root, const struct tag_draft *draft)
 	}
 	rv = tags_read_manifest(root, draft->tag, &manifest, NULL);
 	if (rv == 0) {
-		rv = manifest_find_gen(&manifest, draft->dir) == UINT32_MAX ? PAWL_ENOENT : 0;
+		rv = manifest_find_folder(&manifest, draft->dir) == UINT32_MAX ? PAWL_ENOENT : 0;
 		manifest_deinit(&manifest);
 	}
 	if (rv == PAWL_ENOENT) {

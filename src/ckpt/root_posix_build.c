@@ -40,7 +40,7 @@ _Static_assert(CKPT_TAG_MAX - 1 + sizeof(HIDDEN_PREFIX ".new") <= TAG_NAME_MAX,
 _Static_assert(ROOT_ID_MAX < CKPT_TAG_MAX, "and so can a shared draft");
 _Static_assert(TAG_NAME_MAX + sizeof("/.pawl/manifest") <= TAG_PATH_MAX, "and its files found");
 _Static_assert(TAG_NAME_MAX <= STORE_NAME_MAX, "a hidden tag is one name of a path");
-_Static_assert(TAG_NAME_MAX <= MANIFEST_GEN_MAX, "a leftover has room for a hidden name");
+_Static_assert(TAG_NAME_MAX <= MANIFEST_FOLDER_MAX, "a leftover has room for a hidden name");
 _Static_assert(1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
 	"<tag>/.pawl/<folders>/<file> is not too deep for a store");
 
@@ -479,7 +479,7 @@ int posix_publish(struct tags_root *root, const struct tag_draft *draft,
 	char dir[TAG_NAME_MAX];
 	int rv = 0;
 
-	ASSERT(manifest->gens_n == 0);
+	ASSERT(manifest->folders_n == 0);
 	posix_hide_name(dir, draft->tag, ".new");
 	if (strcmp(draft->dir, dir) != 0) {
 		/* The draft is shared. An earlier attempt may have left a directory of that

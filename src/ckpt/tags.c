@@ -37,9 +37,9 @@ static int check_is_of(struct tags_root *root, const char *tag, const struct man
 			"%s: contains the manifest of %s, step %" PRIu64, tag, manifest->tag,
 			manifest->step);
 	}
-	if ((manifest->gens_n > 0) != store_is_flat(root->store)) {
+	if ((manifest->folders_n > 0) != store_is_flat(root->store)) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "%s: contains the manifest of a root of %s",
-			tag, manifest->gens_n > 0 ? "objects" : "directories");
+			tag, manifest->folders_n > 0 ? "objects" : "directories");
 	}
 	return 0;
 }

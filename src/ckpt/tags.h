@@ -133,11 +133,10 @@ int tags_check_pins(struct tags_root *root, struct pawl_err *err);
 
 /* What a crash left behind, and what tags_recover does about it. */
 struct tag_leftover {
-	char name
-		[MANIFEST_GEN_MAX]; /* path in the root: a hidden directory, or a folder of files */
-	char tag[CKPT_TAG_MAX];     /* tag that it belongs to */
-	bool put_back;              /* true: it is renamed to tag; false: removed */
-	bool draft;                 /* what a save was building, or is if the root is in use */
+	char name[MANIFEST_FOLDER_MAX]; /* path in the root: hidden directory, or folder of files */
+	char tag[CKPT_TAG_MAX];         /* tag that it belongs to */
+	bool put_back;                  /* true: it is renamed to tag; false: removed */
+	bool draft;                     /* what a save was building, or is if the root is in use */
 };
 /* Lists all leftovers, in no order. The caller frees *left. */
 int tags_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,

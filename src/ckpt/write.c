@@ -15,7 +15,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "store/dirs.h"
 #include "store/store.h"
 
@@ -293,7 +293,7 @@ struct made {
 
 struct update {
 	struct job job;                       /* the part being written */
-	const struct manifest *manifest;      /* manifest being made; NULL: without gens */
+	const struct manifest *manifest;      /* manifest being made; NULL: without folders */
 	const struct manifest *base_manifest; /* manifest of the base */
 	const struct manifest_part *base;     /* the previous part */
 	struct made *made;                    /* one entry per chunk */
@@ -554,14 +554,14 @@ static int write_linked(struct update *update)
 static int use_file(struct update *update, uint32_t from, uint32_t to)
 {
 	const struct manifest_file *file = &update->base->at[from];
-	const char *dir = update->base_manifest->gens[file->gen].dir;
-	uint32_t gen = manifest_find_gen(update->manifest, dir);
+	const char *dir = update->base_manifest->folders[file->folder].dir;
+	uint32_t folder = manifest_find_folder(update->manifest, dir);
 	char path[STORE_PATH_MAX];
 	enum store_kind kind;
 	uint64_t size_bytes;
 	int rv;
 
-	ASSERT(gen != UINT32_MAX); /* the caller has added the base's gens */
+	ASSERT(folder != UINT32_MAX); /* the caller has added the base's folders */
 	manifest_path(path, sizeof(path), update->base_manifest, update->base, from);
 	rv = store_stat(update->job.writer->store, path, &kind, &size_bytes, update->job.err);
 	if (rv == 0 &&
@@ -569,7 +569,7 @@ static int use_file(struct update *update, uint32_t from, uint32_t to)
 		rv = PAWL_ENOENT;
 	}
 	if (rv == 0) {
-		update->job.part->at[to] = (struct manifest_file){gen, file->own_name};
+		update->job.part->at[to] = (struct manifest_file){folder, file->own_name};
 	}
 	return rv;
 }
@@ -620,7 +620,7 @@ static int write_shared(struct update *update)
 {
 	int rv;
 
-	if (update->base_manifest->gens_n > 0) {
+	if (update->base_manifest->folders_n > 0) {
 		return write_used(update);
 	}
 	rv = write_cloned(update);

@@ -31,7 +31,7 @@ void writer_close(struct writer *writer); /* NULL is fine */
 /*
  * Writes dir/part->file whole and syncs it. plan's entry CRCs are filled; part->chunks gets the
  * checksums, and part->sums if there is room for them; part->at[0] is the file, for a manifest
- * whose gens[0] is dir. The last chunk of a raw file is padded to a multiple of STORE_ALIGN, and
+ * whose folders[0] is dir. The last chunk of a raw file is padded to a multiple of STORE_ALIGN, and
  * the padding is cut off again. On error a half-written file may be left behind.
  */
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
@@ -46,12 +46,12 @@ int writer_write(struct writer *writer, const char *dir, struct manifest_part *p
  *   - Hard links: if nothing changed, the file is a link to the base's. Else it is linked: the
  *     changed chunks go to a source of their own, the other sources are links, and part's sources
  *     and places (room for one per chunk) say where each chunk is.
- *   - base has gens: the part is linked likewise, but nothing is made besides the source with the
- *     changed chunks. part->at names the base's own files, by their number in the gens of manifest,
- *     which has those of base (manifest_add_gens).
+ *   - base has folders: the part is linked in this way, but nothing is made besides the source with
+ *     the changed chunks. part->at names the base's own files, by their number in the folders of
+ *     manifest, which has those of base (manifest_add_folders).
  * The file is written whole if none is possible: raw files, which others read; more than
  * MANIFEST_SOURCES sources; stores without hard links; a file of base that is gone or has another
- * name. Without gens manifest may be NULL.
+ * name. Without folders manifest may be NULL.
  */
 int writer_update(struct writer *writer, const char *dir, const struct manifest *manifest,
 	struct manifest_part *part, struct zip_plan *plan, const struct write_source *source,

@@ -5,7 +5,7 @@
 #ifndef DAEMON_METRICS_H
 #define DAEMON_METRICS_H
 
-#include "daemon/metrics_text.h"
+#include "daemon/prometheus.h"
 #include "sched/database/database.h"
 
 #define METRICS_EVENTS   (CORE_IDS_USED + 1u) /* kinds of events */

@@ -2,7 +2,7 @@
 #include "daemon/sched_msg.h"
 
 #include "base/assert.h"
-#include "ipc/frame_table.h"
+#include "ipc/frame_macros.h"
 
 static const struct frame_field sched_msg_submit_fields[] = {
 	FIELD(sched_msg_submit, BLOB, submission),

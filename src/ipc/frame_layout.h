@@ -1,7 +1,7 @@
 /*
  * Bodies of frames as structs: a layout is the table of a struct's fields, by which one function
  * encodes and one decodes every struct. frames.h has the structs between workers and agent,
- * daemon/sched_msg.h those between commands and the scheduler; frame_table.h has the macros to
+ * daemon/sched_msg.h those between commands and the scheduler; frame_macros.h has the macros to
  * write a table.
  */
 #ifndef IPC_FRAME_LAYOUT_H

@@ -2,7 +2,7 @@
 #include "ipc/frames.h"
 
 #include "base/assert.h"
-#include "ipc/frame_table.h"
+#include "ipc/frame_macros.h"
 
 /* ---- tables ---- */
 

@@ -10,9 +10,9 @@
 
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/record.h"
-#include "ipc/arena.h"
 #include "ipc/frame_layout.h"
 #include "ipc/proto.h"
+#include "ipc/tier_slots.h"
 
 #include <limits.h>
 

@@ -28,9 +28,9 @@
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/record.h"
 #include "ckpt/snap/snap.h"
-#include "ipc/arena.h"
 #include "ipc/link.h"
 #include "ipc/tier.h"
+#include "ipc/tier_slots.h"
 #include "pawl/ckpt.h"
 #include "store/store.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/reshard.h"
 
 #include <stdlib.h>

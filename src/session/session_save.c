@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/snap/cuda.h"
 #include "ckpt/tags.h"
 

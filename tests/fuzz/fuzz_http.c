@@ -6,7 +6,7 @@
 #include "daemon/hints.h"
 #include "daemon/http/http_listen.h"
 #include "daemon/http/http_route.h"
-#include "daemon/metrics_text.h"
+#include "daemon/prometheus.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "base/crc.h"
 #include "base/wire.h"
 #include "ckpt/format/manifest.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void use(struct manifest *manifest)
 			ASSERT(strlen(path) < sizeof(path) - 1);
 		}
 	}
-	manifest_prune_gens(manifest);
+	manifest_prune_folders(manifest);
 	ASSERT(manifest_check(manifest, NULL) == 0);
 }
 
@@ -76,7 +76,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	uint32_t chunks[] = {1, 2};
 	struct manifest_place places[] = {{1, 0}, {0, 0}};
-	struct manifest_gen gens[] = {{"global_step500/save-1f"}, {"a/save-2"}};
+	struct manifest_folder folders[] = {{"global_step500/save-1f"}, {"a/save-2"}};
 	uint8_t table[] = "table";
 	struct manifest_part parts[] = {
 		{.name = "model",
@@ -106,8 +106,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.world = 2,
 		.parts_n = i == 1 ? 1 : 2,
 		.parts = parts,
-		.gens_n = i == 3 ? 2 : 0,
-		.gens = gens};
+		.folders_n = i == 3 ? 2 : 0,
+		.folders = folders};
 	struct wire_out out = {0};
 	size_t len_bytes;
 

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/wire.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/record.h"
 #include "ckpt/format/tensors.h"
 

@@ -3,7 +3,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "ckpt/format/manifest.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/zip.h"
 #include "ckpt/read.h"
 #include "ckpt/root.h"

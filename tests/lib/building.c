@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/zip.h"
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
@@ -91,7 +91,7 @@ int building_write(struct building *building, const char *name,
 	const char *dir = building->draft.dir;
 	struct writer *writer;
 	struct zip_plan plan;
-	int rv = old ? manifest_add_gens(manifest, base, err) : 0;
+	int rv = old ? manifest_add_folders(manifest, base, err) : 0;
 
 	plan_init(&plan);
 	*part = (struct manifest_part){.rank = MANIFEST_ALL_RANKS,
@@ -151,7 +151,7 @@ void building_deinit(struct building *building)
 	for (uint32_t i = 0; i < building->owned_n; i++) {
 		free(building->owned[i]);
 	}
-	free(building->manifest.gens);
+	free(building->manifest.folders);
 }
 
 /* Compares the payload of an image. */

@@ -16,7 +16,7 @@
 struct building {
 	struct tags_root *root;   /* the caller's */
 	struct tag_draft draft;   /* zeroed if it could not be begun */
-	struct manifest manifest; /* parts so far; gens are owned */
+	struct manifest manifest; /* parts so far; folders are owned */
 	struct manifest_part parts[BUILDING_PARTS_MAX];
 	uint32_t *owned[3 * BUILDING_PARTS_MAX]; /* checksums and places of the parts written */
 	uint32_t owned_n;                        /* number of these */

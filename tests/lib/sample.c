@@ -6,7 +6,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/read.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"
@@ -198,7 +198,7 @@ int sample_save(const struct sample *sample, struct tags_root *root, struct pawl
 	if (rv == 0) {
 		rv = tag_publish(root, &draft, &manifest, err);
 	}
-	free(manifest.gens);
+	free(manifest.folders);
 	for (uint32_t i = 0; i < SAMPLE_PARTS; i++) {
 		free(parts[i].chunks);
 	}

@@ -5,7 +5,7 @@
  * Python's tests of the format start from its tags.
  */
 #include "base/err.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"
 #include "sample.h"
@@ -72,7 +72,7 @@ static int write_tag(struct tags_root *root, uint64_t step, struct sample_part *
 		rv = tag_publish(root, &draft, &manifest, err);
 	}
 	writer_close(writer);
-	free(manifest.gens);
+	free(manifest.folders);
 	free(file.chunks);
 	return rv;
 }

@@ -7,7 +7,7 @@ import mmap
 import torch
 
 from pawl import _core
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 from pawl._ckpt._skeleton import Skeleton
 
 
@@ -27,7 +27,7 @@ def copies(tensor: torch.Tensor) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.layout == torch.strided
-        and tensor.nbytes >= _guard.WATCH_MIN
+        and tensor.nbytes >= _fence.WATCH_MIN
         and tensor.is_contiguous()
         and not (tensor.is_conj() or tensor.is_neg())
     )
@@ -40,7 +40,7 @@ class Overlap:
     """Copies states, one after the other: start, and wait before reading the buffers.
 
     Memory that an optimizer owns is copied after ``start`` has returned, and the optimizer's next
-    step waits for that (see _guard.py); all other memory is copied before. ``wait`` may be called
+    step waits for that (see _fence.py); all other memory is copied before. ``wait`` may be called
     in another thread than ``start``.
     """
 
@@ -61,9 +61,9 @@ class Overlap:
         places = [(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
         storages = [tensor.untyped_storage() for tensor in tensors]
         skeleton = Skeleton(b"", b"", storages, names, tensors, places)
-        masks = _guard.guarded() if self._watch else {}
-        spans = _guard.Spans(skeleton, masks, self._watch, self._evicted)
-        capture = _guard.Capture([("", skeleton, spans)])
+        masks = _fence.guarded() if self._watch else {}
+        spans = _fence.Spans(skeleton, masks, self._watch, self._evicted)
+        capture = _fence.Capture([("", skeleton, spans)])
         self._copier.begin(spans.packed, [buffer.memory for _, _, buffer in copied])
         self._copy = _Copy(self._copier, names)
         capture.started(self._copy, 0)

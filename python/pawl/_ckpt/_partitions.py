@@ -20,7 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 
 log = logging.getLogger("pawl")
 
@@ -97,7 +97,7 @@ class Sharing:
         values = {}
         for name, obj in state.items():
             if isinstance(obj, Optimizer):
-                _guard.mask_of(obj)
+                _fence.mask_of(obj)
             values[name] = obj.state_dict() if has_state(obj) else obj
         shared = self._shared(state, values) - diverged if self._world > 1 else frozenset()
         return [Piece(name, name in shared, value) for name, value in values.items()]

@@ -21,7 +21,7 @@ import torch
 
 from pawl import _core, _start, _stop
 from pawl._agent import find_program
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 from pawl._ckpt._mounts import fleeting
 from pawl._ckpt._skeleton import Partition
 from pawl._times import seconds
@@ -55,7 +55,7 @@ class Save:
     """One save. Its level is staging, staged, committed or durable; or failed."""
 
     def __init__(
-        self, owner: Saver, capture: _guard.Capture, save_id: int, step: int | None, tag: str
+        self, owner: Saver, capture: _fence.Capture, save_id: int, step: int | None, tag: str
     ) -> None:
         self._owner = owner
         self._capture = capture
@@ -222,7 +222,7 @@ class Saver:
                 named=named,
                 host_first=host_first,
                 host_ranks=host_ranks,
-                changed=_guard.find_changed,
+                find_changed=_fence.find_changed,
             )
         except PawlError as reason:
             if f", as pid {os.getpid()}," not in str(reason):
@@ -234,7 +234,7 @@ class Saver:
             ) from None
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0
-        _guard.install()
+        _fence.install()
         self._holds_signal = not self._spans_hosts and _stop.install()
         _open.add(self)
         self._log_queued()
@@ -372,7 +372,7 @@ class Saver:
         """Closes the session; returns why the newest save that has not failed is
         not durable, or None.
         """
-        session.hush()
+        session.end_notifications()
         self._notifier.join()
         why: PawlError | None = None
         try:
@@ -427,7 +427,7 @@ class Saver:
         outcome of earlier saves.
         """
         for save in self._pending:
-            save._capture.fence(_guard.EVERYTHING)
+            save._capture.fence(_fence.EVERYTHING)
         open_ = (_LEVEL_STAGING, LEVELS["staged"])
         pending = [save for save in self._pending if save._settle()[0] in open_]
         self._pending = pending[-_PENDING_MAX:]
@@ -481,7 +481,7 @@ class Saver:
     def _log_queued(self) -> None:
         """Logs the notifications that the agent has sent so far."""
         session = self._live()
-        while (text := session.note(False)) is not None:
+        while (text := session.next_notification(False)) is not None:
             log.warning("%s", text)
 
 
@@ -594,7 +594,7 @@ def _last_error() -> BaseException | None:
 
 def _log_notifications(session: _core.Session) -> None:
     """Runs in a thread of its own, so that a notification is logged at once."""
-    while (text := session.note(True)) is not None:
+    while (text := session.next_notification(True)) is not None:
         log.warning("%s", text)
 
 
@@ -622,7 +622,7 @@ def _after_fork() -> None:
     for checkpointer in _open:
         checkpointer._forked = True
     _open.clear()
-    _guard.after_fork()
+    _fence.after_fork()
     _stop.after_fork()
 
 

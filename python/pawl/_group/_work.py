@@ -166,7 +166,7 @@ class Completers:
 
     def await_(self, operation: _core.Operation) -> bool:
         """Has the operation's work completed when it is over. False: it is over already."""
-        if not operation.tell():
+        if not operation.watch():
             return False
         with self._lock:
             if self._idle == 0:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core
-from pawl._report import _cluster, _drawing
-from pawl._report._cluster import Cluster, Job, Stay
+from pawl._report import _cluster_history, _drawing
+from pawl._report._cluster_history import Cluster, Job, Stay
 from pawl._report._drawing import span
 
 if TYPE_CHECKING:
@@ -421,13 +421,14 @@ def _beside(clusters: Sequence[Cluster]) -> str:
 
 
 def read(roots: Sequence[Path], since: float = 0.0, until: float = 0.0) -> list[Cluster]:
-    """Reads each root. ``since`` and ``until``: see ``_cluster.read``; ``until`` is
+    """Reads each root. ``since`` and ``until``: see ``_cluster_history.read``; ``until`` is
     for the first root.
 
     Raises FileNotFoundError; ValueError naming a file that is not a history, and where.
     """
     clusters = [
-        _cluster.read(path, since, until if place == 0 else 0.0) for place, path in enumerate(roots)
+        _cluster_history.read(path, since, until if place == 0 else 0.0)
+        for place, path in enumerate(roots)
     ]
     if len({cluster.virtual for cluster in clusters}) > 1:
         raise ValueError("a simulator's history has no clock: it is not drawn beside a live one")

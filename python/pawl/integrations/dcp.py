@@ -42,7 +42,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from pawl import _core, _start
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 from pawl._ckpt._overlap import Buffer, Copied, Overlap, copies
 from pawl._ckpt._shards import Shape, Shard, is_dtensor
 from pawl.engine import AsIs, Building, Engine
@@ -437,7 +437,7 @@ class PawlReader(StorageReader):
         """Copies into the tensors that the planner names."""
         found = self._open()
         self._need(plan)  # a planner may have changed the plan since
-        _guard.fence_all()  # a save may still be copying memory that is about to be overwritten
+        _fence.fence_all()  # a save may still be copying memory that is about to be overwritten
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 self._load_bytes(found, item, planner)

@@ -46,7 +46,7 @@
 #define AGENT_LEDGER_LEDGER_H
 
 #include "ckpt/format/manifest.h"
-#include "ipc/arena.h"
+#include "ipc/tier_slots.h"
 
 #include <stdbool.h>
 #include <stddef.h>

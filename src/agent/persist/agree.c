@@ -526,7 +526,7 @@ struct gathering {
 };
 
 /* Whether a round comes after the newest one that is over. Saves have the numbers of host_round in
- * storage_jobs.c; restores and votes count from 0. */
+ * persist_jobs.c; restores and votes count from 0. */
 static bool is_ahead(const struct agree *agree, enum agree_round round, uint64_t n)
 {
 	return round == AGREE_ROUND_SAVE ? n > agree->last_save : n >= agree->restores;

@@ -242,7 +242,7 @@ static int leader_end(struct agree *agree, uint64_t n, const struct manifest *ma
 	free(parts.msgs);
 	free(parts.hosts);
 	free(whole.parts);
-	free(whole.gens);
+	free(whole.folders);
 	return rv;
 }
 

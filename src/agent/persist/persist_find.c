@@ -8,7 +8,7 @@
 #include "agent/persist/persist_find.h"
 
 #include "agent/persist/alerts.h"
-#include "agent/persist/storage_thread.h"
+#include "agent/persist/persist.h"
 #include "base/err.h"
 #include "ckpt/tags.h"
 

@@ -1,5 +1,5 @@
 /* Finds the tag of the store that a restore takes. A part of the storage thread: see
- * storage_thread.h. */
+ * persist.h. */
 #ifndef AGENT_PERSIST_PERSIST_FIND_H
 #define AGENT_PERSIST_PERSIST_FIND_H
 

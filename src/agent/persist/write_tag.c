@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/tensors.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"
@@ -330,7 +330,7 @@ static void open_base(struct tag_build *build)
 	if (!build->sums || options->draft || options->base[0] == '\0' ||
 		tag_open(build->root, options->base, &build->base, NULL) != 0) {
 		build->base = (struct manifest){0};
-	} else if (manifest_add_gens(&build->manifest, &build->base, NULL) != 0) {
+	} else if (manifest_add_folders(&build->manifest, &build->base, NULL) != 0) {
 		manifest_deinit(&build->base);
 		build->base = (struct manifest){0};
 	}
@@ -389,7 +389,7 @@ static void tag_build_deinit(struct tag_build *build)
 	free(build->sums);
 	free(build->places);
 	free(build->manifest.parts);
-	free(build->manifest.gens);
+	free(build->manifest.folders);
 	manifest_deinit(&build->base);
 }
 

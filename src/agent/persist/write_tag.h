@@ -3,7 +3,7 @@
 #ifndef AGENT_PERSIST_WRITE_TAG_H
 #define AGENT_PERSIST_WRITE_TAG_H
 
-#include "agent/persist/storage_thread.h"
+#include "agent/persist/persist.h"
 
 struct agree;
 struct tag_draft;

@@ -14,7 +14,7 @@
 #include "base/fault.h"
 #include "base/wire.h"
 #include "ckpt/format/block.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -24,19 +24,19 @@
 
 #define MANIFEST_MAGIC "PAWLMANI"
 #define MAGIC_BYTES    8u
-/* 1 had no kinds, 2 shared no bytes between saves, 3 had no folders, 4 had no gens */
+/* 1 had no kinds, 2 shared no bytes between saves, 3 had no folders, 4 had no folders */
 #define MANIFEST_VERSION 5u
 #define HEADER_BYTES     24u     /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u     /* encoded size of a part with empty names and lists */
-#define GEN_BYTES_MIN    4u      /* encoded size of an empty path */
+#define FOLDER_BYTES_MIN 4u      /* encoded size of an empty path */
 #define PART_LISTS       4u      /* lists of a part, each taken from the block */
-#define GEN_ID           "save-" /* begins the name of a save's folder; letters of its id follow */
+#define FOLDER_ID        "save-" /* begins the name of a save's folder; letters of its id follow */
 #define ID_LETTERS       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-"
 
 _Static_assert(sizeof(struct manifest_place) == 4 + 4, "a place takes as much memory as input");
 _Static_assert(sizeof(struct manifest_part) % BLOCK_ALIGN == 0 &&
-		sizeof(struct manifest_gen) % BLOCK_ALIGN == 0,
-	"the parts and the gens waste nothing of a block");
+		sizeof(struct manifest_folder) % BLOCK_ALIGN == 0,
+	"the parts and the folders waste nothing of a block");
 _Static_assert(sizeof(((struct manifest_part *)NULL)->file) >=
 		CKPT_NAME_MAX - 1 + sizeof("-rank4294967295"),
 	"a file's name has room for a partition's name and a rank");
@@ -52,7 +52,7 @@ static uint32_t version_of(const struct manifest *manifest)
 {
 	uint32_t version = 2;
 
-	if (manifest->gens_n > 0) {
+	if (manifest->folders_n > 0) {
 		return 5;
 	}
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
@@ -97,7 +97,7 @@ static void put_sharing(struct wire_out *out, const struct manifest_part *part)
 static void put_files(struct wire_out *out, const struct manifest_part *part)
 {
 	for (uint32_t i = 0; i < manifest_files_n(part); i++) {
-		wire_put_u32(out, part->at[i].gen);
+		wire_put_u32(out, part->at[i].folder);
 		wire_put_u8(out, part->at[i].own_name);
 	}
 }
@@ -140,10 +140,10 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 	wire_put_u64(out, (uint64_t)manifest->created_ns);
 	wire_put_u32(out, manifest->parts_n);
 	if (version > 4) {
-		wire_put_u32(out, manifest->gens_n);
+		wire_put_u32(out, manifest->folders_n);
 	}
-	for (uint32_t i = 0; i < manifest->gens_n; i++) {
-		wire_put_str(out, manifest->gens[i].dir);
+	for (uint32_t i = 0; i < manifest->folders_n; i++) {
+		wire_put_str(out, manifest->folders[i].dir);
 	}
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
 		put_part(out, version, &manifest->parts[i]);
@@ -184,19 +184,19 @@ static int check_places(const struct manifest_part *part, struct pawl_err *err)
 static int check_files(const struct manifest *m, const struct manifest_part *part,
 	struct pawl_err *err)
 {
-	for (uint32_t i = 0; m->gens_n > 0 && i < manifest_files_n(part); i++) {
+	for (uint32_t i = 0; m->folders_n > 0 && i < manifest_files_n(part); i++) {
 		const struct manifest_file *file = &part->at[i];
-		bool valid = file->gen < m->gens_n && (file->own_name || part->sources_n > 0);
+		bool valid = file->folder < m->folders_n && (file->own_name || part->sources_n > 0);
 
 		for (uint32_t k = 0; k < i; k++) {
 			valid = valid &&
-				(file->gen != part->at[k].gen ||
+				(file->folder != part->at[k].folder ||
 					file->own_name != part->at[k].own_name);
 		}
 		if (!valid) {
 			return pawl_err_set(err, PAWL_EINVAL,
 				"file %s: its source %u cannot be in folder %u", part->file, i,
-				file->gen);
+				file->folder);
 		}
 	}
 	return 0;
@@ -246,13 +246,13 @@ static int check_folders(const struct manifest *m, const struct manifest_part *p
 }
 
 /* Returns whether a path can be that of a save's folder: a tag, then "save-" and an id. */
-static bool is_gen(const char *dir)
+static bool is_save_folder(const char *dir)
 {
 	size_t tag_bytes = strcspn(dir, "/");
 	const char *id;
 
 	if (tag_bytes == 0 || tag_bytes >= CKPT_TAG_MAX || dir[0] == '.' ||
-		strncmp(dir + tag_bytes, "/" GEN_ID, 1 + strlen(GEN_ID)) != 0) {
+		strncmp(dir + tag_bytes, "/" FOLDER_ID, 1 + strlen(FOLDER_ID)) != 0) {
 		return false;
 	}
 	for (size_t i = 0; i < tag_bytes; i++) {
@@ -260,24 +260,24 @@ static bool is_gen(const char *dir)
 			return false;
 		}
 	}
-	id = dir + tag_bytes + 1 + strlen(GEN_ID);
+	id = dir + tag_bytes + 1 + strlen(FOLDER_ID);
 	return id[0] != '\0' && id[strspn(id, ID_LETTERS)] == '\0';
 }
 
-static int check_gens(const struct manifest *m, struct pawl_err *err)
+static int check_save_folders(const struct manifest *m, struct pawl_err *err)
 {
-	if (m->gens_n > MANIFEST_GENS_MAX) {
-		return pawl_err_set(err, PAWL_EINVAL, "files in %u folders, at most %u", m->gens_n,
-			MANIFEST_GENS_MAX);
+	if (m->folders_n > MANIFEST_FOLDERS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "files in %u folders, at most %u",
+			m->folders_n, MANIFEST_FOLDERS_MAX);
 	}
-	for (uint32_t i = 0; i < m->gens_n; i++) {
-		if (!is_gen(m->gens[i].dir)) {
+	for (uint32_t i = 0; i < m->folders_n; i++) {
+		if (!is_save_folder(m->folders[i].dir)) {
 			return pawl_err_set(err, PAWL_EINVAL, "%s is no folder of a save",
-				m->gens[i].dir);
+				m->folders[i].dir);
 		}
-		if (manifest_find_gen(m, m->gens[i].dir) != i) {
+		if (manifest_find_folder(m, m->folders[i].dir) != i) {
 			return pawl_err_set(err, PAWL_EINVAL, "folder %s is listed twice",
-				m->gens[i].dir);
+				m->folders[i].dir);
 		}
 	}
 	return 0;
@@ -294,7 +294,7 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EINVAL, "%u ranks and %u files, at most %u",
 			manifest->world, manifest->parts_n, MANIFEST_PARTS_MAX);
 	}
-	rv = check_gens(manifest, err);
+	rv = check_save_folders(manifest, err);
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		rv = check_part(manifest, i, err);
 	}
@@ -359,7 +359,7 @@ static void get_files(struct wire_in *in, struct manifest_part *part)
 	for (uint32_t i = 0; i < manifest_files_n(part); i++) {
 		uint8_t own_name;
 
-		part->at[i].gen = wire_get_u32(in);
+		part->at[i].folder = wire_get_u32(in);
 		own_name = wire_get_u8(in);
 		part->at[i].own_name = own_name == 1;
 		in->failed = in->failed || own_name > 1;
@@ -410,14 +410,15 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 	m->world = wire_get_u32(in);
 	m->created_ns = (int64_t)wire_get_u64(in);
 	m->parts_n = wire_get_u32(in);
-	m->gens_n = version > 4 ? wire_get_u32(in) : 0;
+	m->folders_n = version > 4 ? wire_get_u32(in) : 0;
 	if (in->failed || m->parts_n > wire_in_left(in) / PART_BYTES_MIN ||
-		m->parts_n > MANIFEST_PARTS_MAX || m->gens_n > MANIFEST_GENS_MAX ||
-		m->gens_n > wire_in_left(in) / GEN_BYTES_MIN || (version > 4 && m->gens_n == 0)) {
+		m->parts_n > MANIFEST_PARTS_MAX || m->folders_n > MANIFEST_FOLDERS_MAX ||
+		m->folders_n > wire_in_left(in) / FOLDER_BYTES_MIN ||
+		(version > 4 && m->folders_n == 0)) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its first fields are damaged");
 	}
 	/* lists take as much memory as input, apart from alignment */
-	block.left_bytes = m->gens_n * sizeof(*m->gens) +
+	block.left_bytes = m->folders_n * sizeof(*m->folders) +
 		m->parts_n * (sizeof(*m->parts) + PART_LISTS * BLOCK_ALIGN) + wire_in_left(in);
 	block.at = FAULT_MEM("manifest.decode", calloc(1, block.left_bytes + 1));
 	if (block.at == NULL) {
@@ -425,9 +426,10 @@ static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, st
 			m->parts_n);
 	}
 	m->block = block.at;
-	m->gens = m->gens_n > 0 ? block_take(&block, m->gens_n * sizeof(*m->gens)) : NULL;
-	for (uint32_t i = 0; i < m->gens_n; i++) {
-		wire_get_str(in, m->gens[i].dir, sizeof(m->gens[i].dir));
+	m->folders =
+		m->folders_n > 0 ? block_take(&block, m->folders_n * sizeof(*m->folders)) : NULL;
+	for (uint32_t i = 0; i < m->folders_n; i++) {
+		wire_get_str(in, m->folders[i].dir, sizeof(m->folders[i].dir));
 	}
 	m->parts = block_take(&block, m->parts_n * sizeof(*m->parts));
 	for (uint32_t i = 0; i < m->parts_n && !in->failed; i++) {
@@ -515,13 +517,13 @@ void manifest_path(char *buf, size_t cap_bytes, const struct manifest *manifest,
 	const struct manifest_file *file = &part->at[i];
 
 	ASSERT(i < manifest_files_n(part));
-	if (manifest->gens_n == 0) {
+	if (manifest->folders_n == 0) {
 		manifest_file_path(buf, cap_bytes, manifest->tag, part, i);
 		return;
 	}
-	ASSERT(file->gen < manifest->gens_n);
+	ASSERT(file->folder < manifest->folders_n);
 	snprintf(buf, cap_bytes, file->own_name ? "%s/%s" : "%s/.pawl/%s.0",
-		manifest->gens[file->gen].dir, part->file);
+		manifest->folders[file->folder].dir, part->file);
 }
 
 void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,

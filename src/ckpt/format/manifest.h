@@ -5,14 +5,14 @@
 
 #include "ckpt/format/record.h"
 
-#define MANIFEST_MAX_BYTES (1u << 30) /* size of an encoded manifest, at most */
-#define MANIFEST_PARTS_MAX (1u << 20) /* files of one tag */
-#define CKPT_TAG_MAX       128u       /* bytes of a tag, terminator included */
-#define CKPT_JOB_MAX       128u       /* bytes of a job id, terminator included */
-#define MANIFEST_ALL_RANKS UINT32_MAX
-#define MANIFEST_SOURCES   8u    /* files over which a linked partition is spread, at most */
-#define MANIFEST_GENS_MAX  4096u /* folders that hold a tag's files, at most */
-#define MANIFEST_GEN_MAX   224u  /* bytes of the path of such a folder, terminator included */
+#define MANIFEST_MAX_BYTES   (1u << 30) /* size of an encoded manifest, at most */
+#define MANIFEST_PARTS_MAX   (1u << 20) /* files of one tag */
+#define CKPT_TAG_MAX         128u       /* bytes of a tag, terminator included */
+#define CKPT_JOB_MAX         128u       /* bytes of a job id, terminator included */
+#define MANIFEST_ALL_RANKS   UINT32_MAX
+#define MANIFEST_SOURCES     8u    /* files over which a linked partition is spread, at most */
+#define MANIFEST_FOLDERS_MAX 4096u /* folders that hold a tag's files, at most */
+#define MANIFEST_FOLDER_MAX  224u  /* bytes of the path of such a folder, terminator included */
 
 /* The place of a chunk of a linked partition: a chunk in one of its sources. */
 struct manifest_place {
@@ -22,14 +22,14 @@ struct manifest_place {
 
 /* A folder of the store into which one save wrote files. Objects cannot be linked, so a tag also
  * uses files in the folders of earlier saves. */
-struct manifest_gen {
-	char dir[MANIFEST_GEN_MAX]; /* "<tag>/save-<id>" */
+struct manifest_folder {
+	char dir[MANIFEST_FOLDER_MAX]; /* "<tag>/save-<id>" */
 };
 
-/* The place of a file of a part, in a manifest with gens. */
+/* The place of a file of a part, in a manifest with folders. */
 struct manifest_file {
-	uint32_t gen;  /* folder, by its number in gens */
-	bool own_name; /* true: <folder>/<file>; false: changed chunks, <folder>/.pawl/<file>.0 */
+	uint32_t folder; /* folder, by its number in folders */
+	bool own_name;   /* true: <folder>/<file>; false: changed chunks, <folder>/.pawl/<file>.0 */
 };
 
 struct manifest_part {
@@ -51,11 +51,12 @@ struct manifest_part {
 	/* 0: the bytes are in file. Else the part is linked: there is no such file, but this many
 	 * sources in .pawl. */
 	uint32_t sources_n;
-	uint64_t sources[MANIFEST_SOURCES];        /* size of each source in bytes */
-	struct manifest_place *places;             /* if linked: the place of each chunk */
-	struct manifest_file at[MANIFEST_SOURCES]; /* with gens: the place of each file, else 0 */
-	uint32_t tensors_bytes;                    /* length of tensors */
-	uint8_t *tensors;                          /* tensor table, see tensors.h */
+	uint64_t sources[MANIFEST_SOURCES]; /* size of each source in bytes */
+	struct manifest_place *places;      /* if linked: the place of each chunk */
+	struct manifest_file
+		at[MANIFEST_SOURCES]; /* with folders: the place of each file, else 0 */
+	uint32_t tensors_bytes;       /* length of tensors */
+	uint8_t *tensors;             /* tensor table, see tensors.h */
 };
 
 struct manifest {
@@ -67,10 +68,10 @@ struct manifest {
 	int64_t created_ns;          /* wall clock, since 1970 */
 	uint32_t parts_n;            /* number of files */
 	struct manifest_part *parts; /* sorted by file */
-	uint32_t gens_n;             /* number of gens; 0 in a root of directories */
+	uint32_t folders_n;          /* number of folders; 0 in a root of directories */
 	/* Folders that hold the files, no two equal; [0] is the folder of this save. In block; of a
 	 * manifest that was built by hand, the builder's, who frees it. */
-	struct manifest_gen *gens;
+	struct manifest_folder *folders;
 	void *block; /* memory that decode allocated; NULL if built by hand */
 };
 
@@ -112,14 +113,15 @@ struct manifest_place manifest_place(const struct manifest_part *part, uint32_t 
 
 /* ---- the folders of a manifest's files ---- */
 
-/* Returns the number of a folder in gens; UINT32_MAX if it is not there. */
-uint32_t manifest_find_gen(const struct manifest *manifest, const char *dir);
-/* Appends those of from's gens that are missing, to a manifest that was built by hand: the numbers
- * of its own gens stay. The caller frees manifest->gens, also after a failure, which changes
- * nothing. PAWL_ELIMIT above MANIFEST_GENS_MAX, PAWL_ENOMEM. */
-int manifest_add_gens(struct manifest *manifest, const struct manifest *from, struct pawl_err *err);
-/* Drops the gens that no part uses, all but [0], and renumbers the others in the parts. */
-void manifest_prune_gens(struct manifest *manifest);
+/* Returns the number of a folder in folders; UINT32_MAX if it is not there. */
+uint32_t manifest_find_folder(const struct manifest *manifest, const char *dir);
+/* Appends those of from's folders that are missing, to a manifest that was built by hand: the
+ * numbers of its own folders stay. The caller frees manifest->folders, also after a failure, which
+ * changes nothing. PAWL_ELIMIT above MANIFEST_FOLDERS_MAX, PAWL_ENOMEM. */
+int manifest_add_folders(struct manifest *manifest, const struct manifest *from,
+	struct pawl_err *err);
+/* Drops the folders that no part uses, all but [0], and renumbers the others in the parts. */
+void manifest_prune_folders(struct manifest *manifest);
 
 /* Writes the file name of a partition to buf: name, or name-rank<r> if it is not shared and world >
  * 1. */

@@ -15,12 +15,12 @@ static bool owns(const struct merge_host *host, uint32_t rank)
 	return rank >= host->first && rank - host->first < host->ranks;
 }
 
-static bool have_equal_gens(const struct manifest *a, const struct manifest *b)
+static bool have_equal_folders(const struct manifest *a, const struct manifest *b)
 {
-	bool equal = a->gens_n == b->gens_n;
+	bool equal = a->folders_n == b->folders_n;
 
-	for (uint32_t i = 0; equal && i < a->gens_n; i++) {
-		equal = strcmp(a->gens[i].dir, b->gens[i].dir) == 0;
+	for (uint32_t i = 0; equal && i < a->folders_n; i++) {
+		equal = strcmp(a->folders[i].dir, b->folders[i].dir) == 0;
 	}
 	return equal;
 }
@@ -43,7 +43,7 @@ static int check_host(const struct merge_host *host, const struct manifest *like
 			"%s: rank %u saves as one of %u ranks, but rank 0 as one of %u", own->tag,
 			host->first, own->world, like->world);
 	}
-	if (!have_equal_gens(own, like)) {
+	if (!have_equal_folders(own, like)) {
 		return pawl_err_set(err, PAWL_EMISMATCH,
 			"%s: rank %u and rank 0 save on top of different checkpoints", own->tag,
 			host->first);
@@ -60,13 +60,14 @@ static int check_host(const struct merge_host *host, const struct manifest *like
 	return 0;
 }
 
-/* Gives a manifest its own copy of like's gens. The caller frees it. */
-static int copy_gens(struct manifest *manifest, const struct manifest *like, struct pawl_err *err)
+/* Gives a manifest its own copy of like's folders. The caller frees it. */
+static int copy_folders(struct manifest *manifest, const struct manifest *like,
+	struct pawl_err *err)
 {
 	manifest->block = NULL;
-	manifest->gens = NULL;
-	manifest->gens_n = 0;
-	return manifest_add_gens(manifest, like, err);
+	manifest->folders = NULL;
+	manifest->folders_n = 0;
+	return manifest_add_folders(manifest, like, err);
 }
 
 int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *into,
@@ -87,14 +88,14 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 		return pawl_err_set(err, PAWL_ELIMIT, "%s: more than %u files", merged.tag,
 			MANIFEST_PARTS_MAX);
 	}
-	rv = copy_gens(&merged, hosts[0].manifest, err);
+	rv = copy_folders(&merged, hosts[0].manifest, err);
 	if (rv != 0) {
 		return rv;
 	}
 	merged.parts_n = 0;
 	merged.parts = calloc(parts_n ? parts_n : 1, sizeof(*merged.parts));
 	if (!merged.parts) {
-		free(merged.gens);
+		free(merged.folders);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %llu files",
 			(unsigned long long)parts_n);
 	}
@@ -114,7 +115,7 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 				merged.parts[p].file, merged.parts[p - 1].rank,
 				merged.parts[p].rank);
 			free(merged.parts);
-			free(merged.gens);
+			free(merged.folders);
 			return rv;
 		}
 	}

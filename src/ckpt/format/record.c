@@ -11,7 +11,7 @@
 #include "base/fault.h"
 #include "base/wire.h"
 #include "ckpt/format/block.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/tensors.h"
 
 #include <inttypes.h>

@@ -18,7 +18,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/snap/copy.h"
 
 #include <dlfcn.h>

@@ -22,7 +22,7 @@
 #ifndef CKPT_SNAP_SNAP_H
 #define CKPT_SNAP_SNAP_H
 
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "pawl/ckpt.h"
 
 #define SNAP_THREADS_MAX 64u /* engine threads */

@@ -5,7 +5,7 @@
 #ifndef CKPT_SNAP_SNAP_LIST_H
 #define CKPT_SNAP_SNAP_LIST_H
 
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/snap/snap_watch.h"
 
 #define SNAP_UNIT                                                                                  \

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "agent/persist/history.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/write.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/ckpt/convert.h"
@@ -351,7 +351,7 @@ static void release(struct import *import, bool failed)
 		free(manifest->parts[i].tensors);
 	}
 	free(manifest->parts);
-	free(manifest->gens);
+	free(manifest->folders);
 }
 
 static int print_result(const struct import *import)

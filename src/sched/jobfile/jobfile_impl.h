@@ -40,7 +40,7 @@ struct jobfile_key {
 	bool ignored;    /* an unsupported key is accepted, whatever its value; else refused */
 };
 
-/* ---- jobfile_keys.c ---- */
+/* ---- jobfile_walk.c ---- */
 
 void jobfile_add_error(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

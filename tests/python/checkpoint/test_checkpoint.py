@@ -26,7 +26,7 @@ import program
 import waits
 from conftest import real_core
 from pawl import Checkpointer, PawlError, _start, _stop
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 from pawl.engine import Engine
 
 
@@ -301,7 +301,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "named": False,
             "host_first": 0,
             "host_ranks": 1,
-            "changed": _guard.find_changed,
+            "find_changed": _fence.find_changed,
         }
 
 
@@ -595,7 +595,7 @@ def test_steady_save_is_quick(fake: Any, tmp_path: Path, monkeypatch: pytest.Mon
     """Counts the calls that save() makes for 640 tensors; its time is measured by
     bench/checkpoint."""
     # Each save reads all known optimizers, also those of earlier tests.
-    monkeypatch.setattr(_guard, "_known", {})
+    monkeypatch.setattr(_fence, "_known", {})
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(80)])
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     model(torch.randn(1, 8)).sum().backward()

@@ -22,9 +22,9 @@ import program
 import ranks
 from conftest import real_core
 from pawl import Checkpointer
-from pawl._ckpt import _graphs, _guard
+from pawl._ckpt import _fence, _graphs
 from pawl.elastic import _rules
-from test_guard import flat
+from test_fence import flat
 
 WIDTH = 1024  # one weight takes 4 MiB
 BIG, SMALL = 1 << 20, 100  # bytes; SMALL is below the size that is watched in host memory
@@ -61,11 +61,11 @@ def spans_of(
     watch: bool = True,
     evicted: str = "",
     guarded: bool = True,
-) -> _guard.Spans:
+) -> _fence.Spans:
     names = [f"t{index}" for index in range(len(storages))]
     skeleton: Any = SimpleNamespace(storages=storages, names=names, places=None)
     masks = {storage.data_ptr(): 1 << index for index, storage in enumerate(storages)}
-    return _guard.Spans(skeleton, masks if guarded else {}, watch, {evicted})
+    return _fence.Spans(skeleton, masks if guarded else {}, watch, {evicted})
 
 
 @pytest.mark.usefixtures("claims")
@@ -131,10 +131,10 @@ def test_the_default_stream_waits_for_the_one_in_use(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "current_stream", current.__getitem__)
     parts: Any = [SimpleNamespace(devices=[0, 1, 2, 1]), SimpleNamespace(devices=[1])]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    _guard.queue_before_copies(parts)
+    _fence.queue_before_copies(parts)
     assert waits == []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    _guard.queue_before_copies(parts)
+    _fence.queue_before_copies(parts)
     assert waits == [(0, "side")]
 
 
@@ -142,7 +142,7 @@ def test_no_tensor_of_ours_goes_by_the_default_device() -> None:
     """Pawl's tensors ignore torch.set_default_device: most of them are read by address."""
     names = {function.__name__ for function in _device_constructors()}
     found = []
-    for path in Path(_guard.__file__).parent.rglob("*.py"):
+    for path in Path(_fence.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
@@ -197,7 +197,7 @@ def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     before.capture_end()
     _graphs.install(lambda: stepping.did.append("fence"), graphs)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=1.0)
-    _guard.install()
+    _fence.install()
     stepping.capture_begin(pool=None)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)

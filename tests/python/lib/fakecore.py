@@ -113,9 +113,9 @@ class Session:
         self.told = ""
         self.is_stopping = False
         self.is_due = False
-        self.notes_left = ["a note"] if options.get("socket") == "note" else []
+        self.notifications_left = ["a note"] if options.get("socket") == "note" else []
         self.log: list[str] = []  # names of calls, in order
-        self._hushed = threading.Event()
+        self._ended = threading.Event()
 
     def save(self, step: int, parts: list[Any], watch: bool) -> int:
         self.log.append(f"save {step}")
@@ -163,8 +163,8 @@ class Session:
             return 3 if save["step"] in self._shared.durable else 2
         return save["level"]
 
-    def ask(self, step: int | None) -> None:
-        self.asked = step
+    def announce(self, step: int | None) -> None:
+        self.announced = step
 
     def fence(self, groups: int) -> None:
         self.log.append(f"fence {groups & 0xFFFFFFFFFFFFFFFF:x}")
@@ -216,13 +216,13 @@ class Session:
         ):
             raise fail(ETIMEDOUT, "timed out")
 
-    def note(self, wait: bool) -> str | None:
+    def next_notification(self, wait: bool) -> str | None:
         if wait:
-            self._hushed.wait()
-        return self.notes_left.pop(0) if self.notes_left else None
+            self._ended.wait()
+        return self.notifications_left.pop(0) if self.notifications_left else None
 
-    def hush(self) -> None:
-        self._hushed.set()
+    def end_notifications(self) -> None:
+        self._ended.set()
 
     def pending(self) -> list[tuple[int, str]]:
         steps = sorted(set(self._shared.world) - self._shared.durable)

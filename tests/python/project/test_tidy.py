@@ -289,7 +289,9 @@ def test_few_files_of_a_folder_call_each_other() -> None:
 def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:
     findings(tmp_path, "src/ckpt/b.h", SAID + "#include <pthread.h>\n")
     findings(tmp_path, "src/ckpt/a.h", SAID + '#include "ckpt/b.h"\n#include "ckpt/a.h"\n')
-    assert ("pure", 2) in findings(tmp_path, "src/ckpt/format/plan.c", SAID + '#include "ckpt/a.h"')
+    assert ("pure", 2) in findings(
+        tmp_path, "src/ckpt/format/pieces.c", SAID + '#include "ckpt/a.h"'
+    )
 
 
 def timed(statement: str) -> str:

@@ -28,7 +28,7 @@ import waits
 from cluster import Cluster, cluster, wait
 from conftest import SEED
 from pawl._report import _cluster
-from pawl._report._cluster import Cluster as History
+from pawl._report._cluster_history import Cluster as History
 
 OPTIONS = ("--nodes", "2", "--slots", "3", "--grace", "2", "--round", "1", "--policy", "fifo")
 LONG = os.environ.get("PAWL_LONG") is not None

@@ -249,7 +249,7 @@ static int save_part(struct agree *agree, struct tags_root *root, uint64_t n, ui
 		rv = agree_save_end(agree, n, &manifest, &record, &files, &size_bytes, differs,
 			&err);
 	}
-	free(manifest.gens);
+	free(manifest.folders);
 	return rv;
 }
 

@@ -1,6 +1,6 @@
 /* The storage thread of a root: when the agent leaves, and among many damaged tags. */
 #include "agent/persist/alerts.h"
-#include "agent/persist/storage_thread.h"
+#include "agent/persist/persist.h"
 #include "base/fault.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"

@@ -8,7 +8,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/read.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/read.h"
 #include "ckpt/write.h"
 #include "sample.h"
@@ -377,8 +377,8 @@ static void damage_is_named_with_file_and_offset(void **state)
  * own. */
 static void files_are_found_in_their_folders(void **state)
 {
-	struct manifest_gen gens[] = {{"new/save-2"}, {"old/save-1"}};
-	struct manifest manifest = {.tag = "new", .gens_n = 2, .gens = gens};
+	struct manifest_folder folders[] = {{"new/save-2"}, {"old/save-1"}};
+	struct manifest manifest = {.tag = "new", .folders_n = 2, .folders = folders};
 	struct written w;
 	struct store *store;
 	struct writer *writer;
@@ -392,11 +392,11 @@ static void files_are_found_in_their_folders(void **state)
 	assert_int_equal(store_mem_open_flat(&store, NULL), 0);
 	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
 	assert_int_equal(write_file(&w, writer, "old/save-1", NULL), 0);
-	assert_int_equal(w.entry.at[0].gen, 0);
+	assert_int_equal(w.entry.at[0].folder, 0);
 	assert_true(w.entry.at[0].own_name);
 	assert_int_equal(reader_open(&reader, store, NULL), 0);
 	assert_int_equal(reader_read(reader, &manifest, &w.entry, bytes, NULL), PAWL_ENOENT);
-	w.entry.at[0].gen = 1;
+	w.entry.at[0].folder = 1;
 	assert_int_equal(reader_read(reader, &manifest, &w.entry, bytes, NULL), 0);
 	assert_memory_equal(bytes, w.part.image, w.entry.size_bytes);
 	assert_int_equal(part_image_open(&image, reader, &manifest, &w.entry, NULL), 0);

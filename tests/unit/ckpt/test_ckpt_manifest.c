@@ -5,7 +5,7 @@
 #include "base/wire.h"
 #include "ckpt/format/manifest.h"
 #include "ckpt/format/merge.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "store/store.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct fixture {
 	uint32_t chunks[3][2];
 	uint32_t sums[2];
 	struct manifest_place places[2];
-	struct manifest_gen gens[3];
+	struct manifest_folder folders[3];
 	uint8_t table[5];
 	struct wire_out out; /* the encoded manifest */
 };
@@ -97,10 +97,10 @@ static void make_objects(struct fixture *f)
 
 	make_linked(f);
 	for (uint32_t i = 0; i < 3; i++) {
-		set_text(f->gens[i].dir, sizeof(f->gens[i].dir), dirs[i]);
+		set_text(f->folders[i].dir, sizeof(f->folders[i].dir), dirs[i]);
 	}
-	f->manifest.gens_n = 3;
-	f->manifest.gens = f->gens;
+	f->manifest.folders_n = 3;
+	f->manifest.folders = f->folders;
 	f->parts[0].at[0] = (struct manifest_file){0, false};
 	f->parts[0].at[1] = (struct manifest_file){2, true};
 	f->parts[1].at[0] = (struct manifest_file){0, true};
@@ -383,15 +383,15 @@ static void files_of_several_folders_are_recorded(void **state)
 	make_objects(&f);
 	assert_int_equal(f.out.bytes[8], 5);
 	assert_int_equal(manifest_decode(&m, f.out.bytes, f.out.len_bytes, NULL), 0);
-	assert_int_equal(m.gens_n, 3);
-	assert_string_equal(m.gens[1].dir, "a/save-hosts-3-X");
+	assert_int_equal(m.folders_n, 3);
+	assert_string_equal(m.folders[1].dir, "a/save-hosts-3-X");
 	manifest_path(path, sizeof(path), &m, &m.parts[0], 0);
 	assert_string_equal(path, "global_step500/save-5f/.pawl/model.0");
 	manifest_path(path, sizeof(path), &m, &m.parts[0], 1);
 	assert_string_equal(path, "b c/save-9/model");
 	manifest_path(path, sizeof(path), &m, &m.parts[1], 0);
 	assert_string_equal(path, "global_step500/save-5f/rng-rank0");
-	assert_int_equal(m.parts[2].at[0].gen, 2);
+	assert_int_equal(m.parts[2].at[0].folder, 2);
 	assert_true(m.parts[2].at[0].own_name);
 	manifest_encode(&m, &again);
 	assert_int_equal(again.len_bytes, f.out.len_bytes);
@@ -418,20 +418,21 @@ static void what_is_no_folder_of_a_save_is_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		make_objects(&f);
-		set_text(f.gens[1].dir, sizeof(f.gens[1].dir), bad[i]);
+		set_text(f.folders[1].dir, sizeof(f.folders[1].dir), bad[i]);
 		assert_refused(&f, "is no folder of a save");
 		drop(&f);
 	}
 	make_objects(&f);
 	memset(longest, 'x', sizeof(longest));
-	snprintf(f.gens[1].dir, sizeof(f.gens[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX - 1,
+	snprintf(f.folders[1].dir, sizeof(f.folders[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX - 1,
 		longest);
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
-	snprintf(f.gens[1].dir, sizeof(f.gens[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX, longest);
+	snprintf(f.folders[1].dir, sizeof(f.folders[1].dir), "%.*s/save-1", (int)CKPT_TAG_MAX,
+		longest);
 	assert_refused(&f, "is no folder of a save");
 	drop(&f);
 	make_objects(&f);
-	f.gens[2] = f.gens[0];
+	f.folders[2] = f.folders[0];
 	assert_refused(&f, "is listed twice");
 	drop(&f);
 }
@@ -458,7 +459,8 @@ static void what_is_in_no_folder_is_refused(void **state)
 /* Decoders take no number of folders on trust. */
 static void impossible_numbers_of_folders_are_refused(void **state)
 {
-	static const uint32_t bad[] = {0, MANIFEST_GENS_MAX, MANIFEST_GENS_MAX + 1, UINT32_MAX};
+	static const uint32_t bad[] = {0, MANIFEST_FOLDERS_MAX, MANIFEST_FOLDERS_MAX + 1,
+		UINT32_MAX};
 	struct fixture f;
 	struct pawl_err err;
 	size_t off;
@@ -474,8 +476,8 @@ static void impossible_numbers_of_folders_are_refused(void **state)
 		assert_non_null(strstr(err.msg, "first fields"));
 	}
 	/* One too many is refused before there is memory for them, also in a long input. */
-	wire_patch_u32(&f.out, off, MANIFEST_GENS_MAX + 1);
-	for (uint32_t i = 0; i < MANIFEST_GENS_MAX; i++) {
+	wire_patch_u32(&f.out, off, MANIFEST_FOLDERS_MAX + 1);
+	for (uint32_t i = 0; i < MANIFEST_FOLDERS_MAX; i++) {
 		wire_put_u64(&f.out, 0);
 	}
 	wire_patch_u32(&f.out, 12, (uint32_t)(f.out.len_bytes - HEADER_BYTES));
@@ -515,30 +517,31 @@ static void folders_are_added_once(void **state)
 	struct pawl_err err;
 
 	make_objects(&f);
-	m.gens = calloc(1, sizeof(*m.gens));
-	m.gens_n = 1;
-	m.gens[0] = f.gens[1];
-	fault_arm("manifest.gens", 1, ENOMEM, false);
-	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), PAWL_ENOMEM);
+	m.folders = calloc(1, sizeof(*m.folders));
+	m.folders_n = 1;
+	m.folders[0] = f.folders[1];
+	fault_arm("manifest.folders", 1, ENOMEM, false);
+	assert_int_equal(manifest_add_folders(&m, &f.manifest, NULL), PAWL_ENOMEM);
 	fault_disarm();
-	assert_int_equal(m.gens_n, 1);
-	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), 0);
-	assert_int_equal(m.gens_n, 3);
-	assert_int_equal(manifest_find_gen(&m, f.gens[1].dir), 0);
-	assert_int_equal(manifest_find_gen(&m, f.gens[0].dir), 1);
-	assert_int_equal(manifest_find_gen(&m, f.gens[2].dir), 2);
-	assert_int_equal(manifest_find_gen(&m, "c/save-1"), UINT32_MAX);
-	assert_int_equal(manifest_add_gens(&m, &f.manifest, NULL), 0);
-	assert_int_equal(m.gens_n, 3);
-	/* at most MANIFEST_GENS_MAX */
-	m.gens = realloc(m.gens, MANIFEST_GENS_MAX * sizeof(*m.gens));
-	for (m.gens_n = 0; m.gens_n < MANIFEST_GENS_MAX; m.gens_n++) {
-		snprintf(m.gens[m.gens_n].dir, sizeof(m.gens->dir), "t/save-%u", m.gens_n);
+	assert_int_equal(m.folders_n, 1);
+	assert_int_equal(manifest_add_folders(&m, &f.manifest, NULL), 0);
+	assert_int_equal(m.folders_n, 3);
+	assert_int_equal(manifest_find_folder(&m, f.folders[1].dir), 0);
+	assert_int_equal(manifest_find_folder(&m, f.folders[0].dir), 1);
+	assert_int_equal(manifest_find_folder(&m, f.folders[2].dir), 2);
+	assert_int_equal(manifest_find_folder(&m, "c/save-1"), UINT32_MAX);
+	assert_int_equal(manifest_add_folders(&m, &f.manifest, NULL), 0);
+	assert_int_equal(m.folders_n, 3);
+	/* at most MANIFEST_FOLDERS_MAX */
+	m.folders = realloc(m.folders, MANIFEST_FOLDERS_MAX * sizeof(*m.folders));
+	for (m.folders_n = 0; m.folders_n < MANIFEST_FOLDERS_MAX; m.folders_n++) {
+		snprintf(m.folders[m.folders_n].dir, sizeof(m.folders->dir), "t/save-%u",
+			m.folders_n);
 	}
-	assert_int_equal(manifest_add_gens(&m, &f.manifest, &err), PAWL_ELIMIT);
+	assert_int_equal(manifest_add_folders(&m, &f.manifest, &err), PAWL_ELIMIT);
 	assert_non_null(strstr(err.msg, "4099 folders"));
-	assert_int_equal(m.gens_n, MANIFEST_GENS_MAX);
-	free(m.gens);
+	assert_int_equal(m.folders_n, MANIFEST_FOLDERS_MAX);
+	free(m.folders);
 	drop(&f);
 }
 
@@ -547,53 +550,53 @@ static void unused_folders_are_dropped(void **state)
 	struct fixture f;
 
 	make_objects(&f);
-	manifest_prune_gens(&f.manifest); /* nobody uses [1] */
-	assert_int_equal(f.manifest.gens_n, 2);
-	assert_string_equal(f.gens[1].dir, "b c/save-9");
-	assert_int_equal(f.parts[0].at[1].gen, 1);
-	assert_int_equal(f.parts[2].at[0].gen, 1);
-	assert_int_equal(f.parts[1].at[0].gen, 0);
+	manifest_prune_folders(&f.manifest); /* nobody uses [1] */
+	assert_int_equal(f.manifest.folders_n, 2);
+	assert_string_equal(f.folders[1].dir, "b c/save-9");
+	assert_int_equal(f.parts[0].at[1].folder, 1);
+	assert_int_equal(f.parts[2].at[0].folder, 1);
+	assert_int_equal(f.parts[1].at[0].folder, 0);
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
 	f.manifest.parts_n = 0;
-	manifest_prune_gens(&f.manifest); /* the folder of the save itself stays */
-	assert_int_equal(f.manifest.gens_n, 1);
-	assert_string_equal(f.gens[0].dir, "global_step500/save-5f");
+	manifest_prune_folders(&f.manifest); /* the folder of the save itself stays */
+	assert_int_equal(f.manifest.folders_n, 1);
+	assert_string_equal(f.folders[0].dir, "global_step500/save-5f");
 	drop(&f);
 	make(&f);
-	manifest_prune_gens(&f.manifest);
-	assert_int_equal(f.manifest.gens_n, 0);
+	manifest_prune_folders(&f.manifest);
+	assert_int_equal(f.manifest.folders_n, 0);
 	drop(&f);
 }
 
 static void hosts_use_the_same_folders(void **state)
 {
 	struct fixture f;
-	struct manifest_gen other[3];
+	struct manifest_folder other[3];
 	struct manifest second, merged;
 	struct pawl_err err;
 
 	make_objects(&f);
-	memcpy(other, f.gens, sizeof(other));
+	memcpy(other, f.folders, sizeof(other));
 	second = f.manifest;
-	second.gens = other;
+	second.folders = other;
 	second.parts = &f.parts[2];
 	second.parts_n = 1;
 	f.manifest.parts_n = 2;
 	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
 				 2, &merged, NULL),
 		0);
-	assert_int_equal(merged.gens_n, 3);
-	assert_memory_equal(merged.gens, f.gens, sizeof(f.gens));
-	assert_int_equal(merged.parts[2].at[0].gen, 2);
+	assert_int_equal(merged.folders_n, 3);
+	assert_memory_equal(merged.folders, f.folders, sizeof(f.folders));
+	assert_int_equal(merged.parts[2].at[0].folder, 2);
 	assert_int_equal(manifest_check(&merged, NULL), 0);
 	free(merged.parts);
-	free(merged.gens);
+	free(merged.folders);
 	other[2].dir[0] = 'z';
 	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
 				 2, &merged, &err),
 		PAWL_EMISMATCH);
 	assert_non_null(strstr(err.msg, "rank 1 and rank 0 save on top of different"));
-	second.gens_n = 2;
+	second.folders_n = 2;
 	assert_int_equal(manifest_merge((struct merge_host[]){{&f.manifest, 0, 1}, {&second, 1, 1}},
 				 2, &merged, NULL),
 		PAWL_EMISMATCH);

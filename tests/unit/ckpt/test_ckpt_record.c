@@ -4,7 +4,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/wire.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/record.h"
 #include "ckpt/format/tensors.h"
 #include "ckpt/format/zip.h"

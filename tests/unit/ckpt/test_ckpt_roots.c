@@ -466,7 +466,7 @@ static void hosts_write_a_tag_together(void **state)
 		OK(manifest_merge(hosts, 2, &whole, &err));
 		OK(tag_publish(root, &leader.draft, &whole, &err));
 		free(whole.parts);
-		free(whole.gens);
+		free(whole.folders);
 		building_deinit(&leader);
 		building_deinit(&member);
 	}
@@ -549,15 +549,15 @@ static void a_manifest_of_another_tag_is_refused(void **state)
 /* A manifest with folders is one of objects, and one without is one of directories. */
 static void a_manifest_of_the_other_kind_is_refused(void **state)
 {
-	struct manifest_gen gen = {.dir = "tag/save-0123456789abcdef"};
+	struct manifest_folder folder = {.dir = "tag/save-0123456789abcdef"};
 	struct manifest manifest = {.step = 1, .tag = "tag", .world = 1};
 	struct wire_out out = {0};
 	char file[STORE_PATH_MAX];
 
 	build("tag", 1, ones, NULL);
 	if (!store_is_flat(store)) {
-		manifest.gens_n = 1;
-		manifest.gens = &gen;
+		manifest.folders_n = 1;
+		manifest.folders = &folder;
 	}
 	manifest_encode(&manifest, &out);
 	snprintf(file, sizeof(file),

@@ -2,7 +2,7 @@
  * read back byte by byte; and files that are written whole all the same. */
 #include "base/err.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/read.h"
 #include "ckpt/write.h"
 #include "seed.h"
@@ -36,7 +36,7 @@ struct version {
 /* A version as it was written: the one file of a tag. */
 struct saved {
 	struct version version;
-	struct manifest manifest; /* gens are owned */
+	struct manifest manifest; /* folders are owned */
 	struct manifest_part part;
 };
 
@@ -84,11 +84,12 @@ static void begin(struct saved *saved, unsigned number, const struct saved *base
 	*manifest = (struct manifest){.world = 1, .parts_n = 1, .parts = &saved->part};
 	snprintf(manifest->tag, sizeof(manifest->tag), "%u", number);
 	if (store_is_flat(store)) {
-		manifest->gens = calloc(1, sizeof(*manifest->gens));
-		manifest->gens_n = 1;
+		manifest->folders = calloc(1, sizeof(*manifest->folders));
+		manifest->folders_n = 1;
 		snprintf(dir, DIR_MAX, "%u/save-x%u", number, number);
-		memcpy(manifest->gens[0].dir, dir, strlen(dir) + 1);
-		assert_int_equal(base ? manifest_add_gens(manifest, &base->manifest, NULL) : 0, 0);
+		memcpy(manifest->folders[0].dir, dir, strlen(dir) + 1);
+		assert_int_equal(base ? manifest_add_folders(manifest, &base->manifest, NULL) : 0,
+			0);
 		return;
 	}
 	snprintf(dir, DIR_MAX, "%u", number);
@@ -123,7 +124,7 @@ static int write_named(struct saved *saved, const char *file, unsigned number,
 			    &base->manifest, &base->part, NULL)
 		  : writer_write(writer, dir, part, &plan, &source, NULL);
 	if (rv == 0) {
-		manifest_prune_gens(&saved->manifest);
+		manifest_prune_folders(&saved->manifest);
 		assert_int_equal(manifest_check(&saved->manifest, NULL), 0);
 	}
 	free(source.user);
@@ -160,7 +161,7 @@ static void saved_deinit(struct saved *saved)
 	free(saved->part.chunks);
 	free(saved->part.sums);
 	free(saved->part.places);
-	free(saved->manifest.gens);
+	free(saved->manifest.folders);
 }
 
 static void open_store(enum sharing sharing)
@@ -198,12 +199,13 @@ static void remove_tag(const struct saved *saved, const struct saved *later)
 {
 	const struct manifest *manifest = &saved->manifest;
 
-	if (manifest->gens_n == 0) {
+	if (manifest->folders_n == 0) {
 		assert_int_equal(store_remove(store, manifest->tag, NULL), 0);
 	}
-	for (uint32_t i = 0; i < manifest->gens_n; i++) {
-		if (manifest_find_gen(&later->manifest, manifest->gens[i].dir) == UINT32_MAX) {
-			assert_int_equal(store_remove(store, manifest->gens[i].dir, NULL), 0);
+	for (uint32_t i = 0; i < manifest->folders_n; i++) {
+		if (manifest_find_folder(&later->manifest, manifest->folders[i].dir) ==
+			UINT32_MAX) {
+			assert_int_equal(store_remove(store, manifest->folders[i].dir, NULL), 0);
 		}
 	}
 }
@@ -310,7 +312,7 @@ static void objects_are_used_where_they_are(void **state)
 	c.version = b.version;
 	assert_int_equal(write_version(&c, 2, &b), 0);
 	assert_int_equal(c.part.sources_n, 2);
-	assert_int_equal(c.manifest.gens_n, 3);
+	assert_int_equal(c.manifest.folders_n, 3);
 	assert_int_equal(store_stat(store, "2", NULL, NULL, NULL), PAWL_ENOENT);
 	assert_reads(&c, 2);
 	saved_deinit(&a);
@@ -363,8 +365,8 @@ static void a_doubtful_base_is_not_used(void **state)
 			assert_int_equal(write_named(&b, doubt == RENAMED ? "g" : "f", 1, &a), 0);
 			assert_int_equal(b.part.sources_n, 0);
 			assert_int_equal(b.part.depth, 0);
-			assert_int_equal(b.part.at[0].gen, 0);
-			assert_int_equal(b.manifest.gens_n, 1);
+			assert_int_equal(b.part.at[0].folder, 0);
+			assert_int_equal(b.manifest.folders_n, 1);
 			assert_reads(&b, 1);
 			saved_deinit(&a);
 			saved_deinit(&b);

@@ -5,7 +5,7 @@
 #include "daemon/http/http_listen.h"
 #include "daemon/http/http_places.h"
 #include "daemon/http/http_route.h"
-#include "daemon/metrics_text.h"
+#include "daemon/prometheus.h"
 #include "pawl/err.h"
 
 #include <arpa/inet.h>

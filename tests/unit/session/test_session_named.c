@@ -1,6 +1,6 @@
 /* Worker and agent together, saving by tag: files of any kind and size, in pieces, added to, given
  * up, damaged; and the agent's death in the middle. */
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "test_session_tags.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Worker and agent together: restores of damaged checkpoints, in memory and in the store, and of a
  * rank that does not vote. */
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/format/zip.h"
 #include "test_session_state.h"
 

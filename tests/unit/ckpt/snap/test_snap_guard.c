@@ -1,6 +1,6 @@
 /* A guarded read survives memory that it may not read; every other fault goes where it went
  * before. */
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/snap/snap_guard.h"
 
 #include <pthread.h>

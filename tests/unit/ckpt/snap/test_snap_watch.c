@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "ckpt/snap/snap_watch.h"
 
 #include <setjmp.h>

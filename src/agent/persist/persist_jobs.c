@@ -1,10 +1,10 @@
 /*
- * What the storage thread does for each kind of job: see storage_thread.h.
+ * What the storage thread does for each kind of job: see persist.h.
  *
  * All of this runs on the storage thread, without the lock. The lock is taken only for what the
  * loop may change meanwhile: the policy, and whether the agent leaves.
  */
-#include "agent/persist/storage_impl.h"
+#include "agent/persist/persist_impl.h"
 
 #include "agent/persist/agree_save.h"
 #include "agent/persist/persist_find.h"

@@ -5,8 +5,8 @@
  * The submitter owns a job and all it points to, and must not change them until persist_reap has
  * returned it: exactly once, in order of submission.
  */
-#ifndef AGENT_PERSIST_STORAGE_THREAD_H
-#define AGENT_PERSIST_STORAGE_THREAD_H
+#ifndef AGENT_PERSIST_PERSIST_H
+#define AGENT_PERSIST_PERSIST_H
 
 #include "agent/persist/events.h"
 #include "agent/persist/history.h"

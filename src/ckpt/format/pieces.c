@@ -1,5 +1,5 @@
-/* Shares and pieces: see plan.h for the contract. */
-#include "ckpt/format/plan.h"
+/* Shares and pieces: see pieces.h for the contract. */
+#include "ckpt/format/pieces.h"
 
 #include "base/assert.h"
 #include "base/err.h"

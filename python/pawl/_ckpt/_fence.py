@@ -34,7 +34,7 @@ log = logging.getLogger("pawl")
 
 EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
 _OPTIMIZERS_MAX: Final = 63  # optimizers with a bit of their own; all later ones share bit 63
-# Bytes; smaller storages are copied at once. CKPT_WATCH_MIN of src/ckpt/format/plan.h.
+# Bytes; smaller storages are copied at once. CKPT_WATCH_MIN of src/ckpt/format/pieces.h.
 WATCH_MIN: Final = 64 << 10
 _NEVER: Final = 1 << 64  # bytes; larger than any storage
 

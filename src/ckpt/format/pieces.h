@@ -6,8 +6,8 @@
  * with the pickle and the central directory. A partition that differs by rank is staged whole by
  * its rank.
  */
-#ifndef CKPT_FORMAT_PLAN_H
-#define CKPT_FORMAT_PLAN_H
+#ifndef CKPT_FORMAT_PIECES_H
+#define CKPT_FORMAT_PIECES_H
 
 #include "ckpt/format/zip.h"
 

@@ -1,5 +1,5 @@
-/* Prometheus' text format: see metrics_text.h. */
-#include "daemon/metrics_text.h"
+/* Prometheus' text format: see prometheus.h. */
+#include "daemon/prometheus.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
  *                      call fails
  * Folders with other names are never removed.
  */
-#ifndef CKPT_ROOT_GENS_H
-#define CKPT_ROOT_GENS_H
+#ifndef CKPT_ROOT_FOLDERS_H
+#define CKPT_ROOT_FOLDERS_H
 
 #include "ckpt/root_impl.h"
 
@@ -20,25 +20,26 @@
 #define OBJECT_WHY      ".why"       /* ends the name of a reason */
 
 /* A list of such folders. Zeroed at first. */
-struct gens {
-	struct manifest_gen *at; /* owned */
-	size_t n;                /* number of folders */
-	size_t cap;              /* folders allocated */
+struct folders {
+	struct manifest_folder *at; /* owned */
+	size_t n;                   /* number of folders */
+	size_t cap;                 /* folders allocated */
 };
 
-void gens_deinit(struct gens *gens);
+void folders_deinit(struct folders *folders);
 /* Adds the folders that the manifest at path, one of this tag, uses; if it is damaged, all folders
  * below the tag. Fills etag with the manifest's. PAWL_ENOENT. */
-int gens_add_manifest(struct gens *gens, struct tags_root *root, const char *path, const char *tag,
-	char etag[STORE_ETAG_MAX], struct pawl_err *err);
+int folders_add_manifest(struct folders *folders, struct tags_root *root, const char *path,
+	const char *tag, char etag[STORE_ETAG_MAX], struct pawl_err *err);
 /* Removes those of the folders that no manifest uses. */
-int gens_remove_unused(const struct gens *gens, struct tags_root *root, struct pawl_err *err);
+int folders_remove_unused(const struct folders *folders, struct tags_root *root,
+	struct pawl_err *err);
 /* Adds all folders of saves in the root that no manifest uses. */
-int gens_add_unused(struct gens *gens, struct tags_root *root, struct pawl_err *err);
+int folders_add_unused(struct folders *folders, struct tags_root *root, struct pawl_err *err);
 /* Gets the tag of a quarantined manifest from its name, <tag>.<n>. */
-void gens_tag_of_bad(const char *name, char tag[CKPT_TAG_MAX]);
+void folders_tag_of_bad(const char *name, char tag[CKPT_TAG_MAX]);
 /* Lists the names in a folder as tags_list_names does; a missing folder is empty. */
-int gens_list_names(struct tags_root *root, const char *folder, enum store_kind kind,
+int folders_list_names(struct tags_root *root, const char *folder, enum store_kind kind,
 	bool (*wanted)(struct tag_name *name), struct tag_names *names, struct pawl_err *err);
 
 #endif

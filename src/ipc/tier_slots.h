@@ -1,6 +1,6 @@
 /* Numbers that worker and agent share about the memory tier. */
-#ifndef IPC_ARENA_H
-#define IPC_ARENA_H
+#ifndef IPC_TIER_SLOTS_H
+#define IPC_TIER_SLOTS_H
 
 #define ARENA_SLOTS 3 /* generations of the memory tier that a rank may have */
 

@@ -1,6 +1,6 @@
 /* Macros for tables of fields: see frame_layout.h. A struct of name x has its table in x_fields. */
-#ifndef IPC_FRAME_TABLE_H
-#define IPC_FRAME_TABLE_H
+#ifndef IPC_FRAME_MACROS_H
+#define IPC_FRAME_MACROS_H
 
 #include "ipc/frame_layout.h"
 

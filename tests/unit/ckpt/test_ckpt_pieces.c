@@ -2,7 +2,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "ckpt/format/plan.h"
+#include "ckpt/format/pieces.h"
 #include "sample.h"
 #include "seed.h"
 

@@ -1,6 +1,6 @@
-/* The folders that manifests use: see root_gens.h. All manifests of the root are read for each
+/* The folders that manifests use: see root_folders.h. All manifests of the root are read for each
  * removal, since any of them may use a folder. */
-#include "ckpt/root_gens.h"
+#include "ckpt/root_folders.h"
 
 #include "base/assert.h"
 #include "base/err.h"
@@ -10,71 +10,72 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GENS_FIRST      16u     /* folders allocated at first; doubled when full */
-#define GEN_PREFIX      "save-" /* begins the name of such a folder below its tag */
+#define FOLDERS_FIRST   16u     /* folders allocated at first; doubled when full */
+#define FOLDER_PREFIX   "save-" /* begins the name of such a folder below its tag */
 #define RANDOM_ID_BYTES 16u     /* length of an id that tag_begin has made: hex digits */
 
-_Static_assert(CKPT_TAG_MAX + sizeof("/" GEN_PREFIX) + ROOT_ID_MAX <= MANIFEST_GEN_MAX,
+_Static_assert(CKPT_TAG_MAX + sizeof("/" FOLDER_PREFIX) + ROOT_ID_MAX <= MANIFEST_FOLDER_MAX,
 	"each folder of a save fits a manifest");
 
-void gens_deinit(struct gens *gens)
+void folders_deinit(struct folders *folders)
 {
-	free(gens->at);
-	*gens = (struct gens){.n = 0};
+	free(folders->at);
+	*folders = (struct folders){.n = 0};
 }
 
-static int add_dir(struct gens *gens, const char *dir, struct pawl_err *err)
+static int add_dir(struct folders *folders, const char *dir, struct pawl_err *err)
 {
-	if (gens->n == gens->cap) {
-		size_t cap = gens->cap == 0 ? GENS_FIRST : gens->cap * 2;
-		struct manifest_gen *at =
-			FAULT_MEM("root.gens", realloc(gens->at, cap * sizeof(*at)));
+	if (folders->n == folders->cap) {
+		size_t cap = folders->cap == 0 ? FOLDERS_FIRST : folders->cap * 2;
+		struct manifest_folder *at =
+			FAULT_MEM("root.folders", realloc(folders->at, cap * sizeof(*at)));
 
 		if (at == NULL) {
 			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu folders", cap);
 		}
-		gens->at = at;
-		gens->cap = cap;
+		folders->at = at;
+		folders->cap = cap;
 	}
-	snprintf(gens->at[gens->n].dir, sizeof(gens->at[gens->n].dir), "%s", dir);
-	gens->n++;
+	snprintf(folders->at[folders->n].dir, sizeof(folders->at[folders->n].dir), "%s", dir);
+	folders->n++;
 	return 0;
 }
 
-static int compare_gens(const void *a, const void *b)
+static int compare_folders(const void *a, const void *b)
 {
-	const struct manifest_gen *x = a;
-	const struct manifest_gen *y = b;
+	const struct manifest_folder *x = a;
+	const struct manifest_folder *y = b;
 
 	return strcmp(x->dir, y->dir);
 }
 
-static void sort_gens(struct gens *gens)
+static void sort_folders(struct folders *folders)
 {
-	if (gens->n > 0) {
-		qsort(gens->at, gens->n, sizeof(*gens->at), compare_gens);
+	if (folders->n > 0) {
+		qsort(folders->at, folders->n, sizeof(*folders->at), compare_folders);
 	}
 }
 
 /* Returns whether a sorted list has the folder. */
-static bool has_dir(const struct gens *gens, const char *dir)
+static bool has_dir(const struct folders *folders, const char *dir)
 {
-	struct manifest_gen key;
+	struct manifest_folder key;
 
 	snprintf(key.dir, sizeof(key.dir), "%s", dir);
-	return gens->n > 0 &&
-		bsearch(&key, gens->at, gens->n, sizeof(*gens->at), compare_gens) != NULL;
+	return folders->n > 0 &&
+		bsearch(&key, folders->at, folders->n, sizeof(*folders->at), compare_folders) !=
+		NULL;
 }
 
 /* ---- folders that exist ---- */
 
 /* Whether a folder below a tag is that of a save: "save-" and an id that tag_begin makes, or that
  * tag_begin_shared takes. */
-static bool want_gen(struct tag_name *name)
+static bool want_folder(struct tag_name *name)
 {
-	const char *id = name->name + strlen(GEN_PREFIX);
+	const char *id = name->name + strlen(FOLDER_PREFIX);
 
-	if (strncmp(name->name, GEN_PREFIX, strlen(GEN_PREFIX)) != 0) {
+	if (strncmp(name->name, FOLDER_PREFIX, strlen(FOLDER_PREFIX)) != 0) {
 		return false;
 	}
 	return root_is_shared_id(id) ||
@@ -82,7 +83,7 @@ static bool want_gen(struct tag_name *name)
 			strspn(id, "0123456789abcdef") == RANDOM_ID_BYTES);
 }
 
-int gens_list_names(struct tags_root *root, const char *folder, enum store_kind kind,
+int folders_list_names(struct tags_root *root, const char *folder, enum store_kind kind,
 	bool (*wanted)(struct tag_name *name), struct tag_names *names, struct pawl_err *err)
 {
 	int rv = tags_list_names(root->store, folder, kind, wanted, names, err);
@@ -94,17 +95,17 @@ int gens_list_names(struct tags_root *root, const char *folder, enum store_kind 
 }
 
 /* Adds all folders of saves below a tag. */
-static int add_below(struct gens *gens, struct tags_root *root, const char *tag,
+static int add_below(struct folders *folders, struct tags_root *root, const char *tag,
 	struct pawl_err *err)
 {
 	struct tag_names names;
-	int rv = gens_list_names(root, tag, STORE_DIR, want_gen, &names, err);
+	int rv = folders_list_names(root, tag, STORE_DIR, want_folder, &names, err);
 
 	for (size_t i = 0; rv == 0 && i < names.n; i++) {
-		char dir[MANIFEST_GEN_MAX];
+		char dir[MANIFEST_FOLDER_MAX];
 
 		snprintf(dir, sizeof(dir), "%.127s/%.95s", tag, names.at[i].name);
-		rv = add_dir(gens, dir, err);
+		rv = add_dir(folders, dir, err);
 	}
 	free(names.at);
 	return rv;
@@ -114,7 +115,7 @@ static int add_below(struct gens *gens, struct tags_root *root, const char *tag,
 
 /* Reads a manifest and its etag, and adds its folders. *damaged: it cannot be decoded.
  * PAWL_ENOENT. */
-static int add_used(struct gens *gens, struct tags_root *root, const char *path,
+static int add_used(struct folders *folders, struct tags_root *root, const char *path,
 	char etag[STORE_ETAG_MAX], bool *damaged, struct pawl_err *err)
 {
 	struct manifest manifest;
@@ -133,23 +134,23 @@ static int add_used(struct gens *gens, struct tags_root *root, const char *path,
 	if (rv != 0) {
 		return *damaged ? 0 : rv;
 	}
-	for (uint32_t i = 0; i < manifest.gens_n && rv == 0; i++) {
-		rv = add_dir(gens, manifest.gens[i].dir, err);
+	for (uint32_t i = 0; i < manifest.folders_n && rv == 0; i++) {
+		rv = add_dir(folders, manifest.folders[i].dir, err);
 	}
 	manifest_deinit(&manifest);
 	return rv;
 }
 
-int gens_add_manifest(struct gens *gens, struct tags_root *root, const char *path, const char *tag,
-	char etag[STORE_ETAG_MAX], struct pawl_err *err)
+int folders_add_manifest(struct folders *folders, struct tags_root *root, const char *path,
+	const char *tag, char etag[STORE_ETAG_MAX], struct pawl_err *err)
 {
 	bool damaged;
-	int rv = add_used(gens, root, path, etag, &damaged, err);
+	int rv = add_used(folders, root, path, etag, &damaged, err);
 
-	return rv == 0 && damaged ? add_below(gens, root, tag, err) : rv;
+	return rv == 0 && damaged ? add_below(folders, root, tag, err) : rv;
 }
 
-void gens_tag_of_bad(const char *name, char tag[CKPT_TAG_MAX])
+void folders_tag_of_bad(const char *name, char tag[CKPT_TAG_MAX])
 {
 	const char *dot = strrchr(name, '.');
 
@@ -159,15 +160,15 @@ void gens_tag_of_bad(const char *name, char tag[CKPT_TAG_MAX])
 
 /* The folders that may not be removed. */
 struct used {
-	struct gens dirs; /* folders that manifests use, sorted */
-	struct gens tags; /* tags whose folders stay all, sorted */
-	bool all;         /* a tag's manifest is damaged: every folder stays */
+	struct folders dirs; /* folders that manifests use, sorted */
+	struct folders tags; /* tags whose folders stay all, sorted */
+	bool all;            /* a tag's manifest is damaged: every folder stays */
 };
 
 static void used_deinit(struct used *used)
 {
-	gens_deinit(&used->dirs);
-	gens_deinit(&used->tags);
+	folders_deinit(&used->dirs);
+	folders_deinit(&used->tags);
 }
 
 /* Adds what the manifests in a folder of the root use: the tags' or, if bad, the quarantined
@@ -176,8 +177,8 @@ static int read_manifests(struct used *used, struct tags_root *root, const char 
 	struct pawl_err *err)
 {
 	struct tag_names names;
-	int rv = gens_list_names(root, folder, STORE_FILE, bad ? tags_want_numbered : tags_want_tag,
-		&names, err);
+	int rv = folders_list_names(root, folder, STORE_FILE,
+		bad ? tags_want_numbered : tags_want_tag, &names, err);
 
 	for (size_t i = 0; rv == 0 && i < names.n; i++) {
 		char path[TAG_PATH_MAX];
@@ -188,7 +189,7 @@ static int read_manifests(struct used *used, struct tags_root *root, const char 
 		snprintf(path, sizeof(path), "%s/%s", folder, names.at[i].name);
 		rv = add_used(&used->dirs, root, path, etag, &damaged, err);
 		if (rv == 0 && damaged && bad) {
-			gens_tag_of_bad(names.at[i].name, tag);
+			folders_tag_of_bad(names.at[i].name, tag);
 			rv = add_dir(&used->tags, tag, err);
 		}
 		used->all = used->all || (rv == 0 && damaged && !bad);
@@ -211,8 +212,8 @@ static int read_used(struct used *used, struct tags_root *root, struct pawl_err 
 		used_deinit(used);
 		return rv;
 	}
-	sort_gens(&used->dirs);
-	sort_gens(&used->tags);
+	sort_folders(&used->dirs);
+	sort_folders(&used->tags);
 	return 0;
 }
 
@@ -226,33 +227,34 @@ static bool is_used(const struct used *used, const char *dir)
 
 /* ---- removal ---- */
 
-int gens_remove_unused(const struct gens *gens, struct tags_root *root, struct pawl_err *err)
+int folders_remove_unused(const struct folders *folders, struct tags_root *root,
+	struct pawl_err *err)
 {
 	struct used used;
 	int rv;
 
-	if (gens->n == 0) {
+	if (folders->n == 0) {
 		return 0;
 	}
 	rv = read_used(&used, root, err);
 	if (rv != 0) {
 		return rv;
 	}
-	for (size_t i = 0; i < gens->n && rv == 0; i++) {
-		rv = is_used(&used, gens->at[i].dir)
+	for (size_t i = 0; i < folders->n && rv == 0; i++) {
+		rv = is_used(&used, folders->at[i].dir)
 			? 0
-			: store_remove(root->store, gens->at[i].dir, err);
+			: store_remove(root->store, folders->at[i].dir, err);
 	}
 	used_deinit(&used);
 	return rv;
 }
 
-int gens_add_unused(struct gens *gens, struct tags_root *root, struct pawl_err *err)
+int folders_add_unused(struct folders *folders, struct tags_root *root, struct pawl_err *err)
 {
-	struct gens found = {.n = 0};
+	struct folders found = {.n = 0};
 	struct tag_names tags;
 	struct used used;
-	int rv = gens_list_names(root, "", STORE_DIR, tags_want_tag, &tags, err);
+	int rv = folders_list_names(root, "", STORE_DIR, tags_want_tag, &tags, err);
 
 	for (size_t i = 0; rv == 0 && i < tags.n; i++) {
 		rv = add_below(&found, root, tags.at[i].name, err);
@@ -260,13 +262,13 @@ int gens_add_unused(struct gens *gens, struct tags_root *root, struct pawl_err *
 	free(tags.at);
 	rv = rv == 0 ? read_used(&used, root, err) : rv;
 	if (rv != 0) {
-		gens_deinit(&found);
+		folders_deinit(&found);
 		return rv;
 	}
 	for (size_t i = 0; i < found.n && rv == 0; i++) {
-		rv = is_used(&used, found.at[i].dir) ? 0 : add_dir(gens, found.at[i].dir, err);
+		rv = is_used(&used, found.at[i].dir) ? 0 : add_dir(folders, found.at[i].dir, err);
 	}
 	used_deinit(&used);
-	gens_deinit(&found);
+	folders_deinit(&found);
 	return rv;
 }

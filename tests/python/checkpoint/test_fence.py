@@ -20,7 +20,7 @@ from torch import nn
 
 import program
 from pawl import Checkpointer
-from pawl._ckpt import _guard
+from pawl._ckpt import _fence
 
 WIDTH = 256  # 256 KiB a weight: above the size that is copied at once
 
@@ -138,7 +138,7 @@ def test_counted_changes_are_seen(
     switched off."""
     monkeypatch.setattr(fake, "kernel", watch != "versions")
     if watch == "kernel":
-        monkeypatch.setattr(_guard, "_versions", lambda tensors: [0] * len(tensors))
+        monkeypatch.setattr(_fence, "_versions", lambda tensors: [0] * len(tensors))
     expect_withdrawn(tmp_path, COUNTED[route])
 
 
@@ -167,7 +167,7 @@ def test_never_wrong(
     not watch.
     """
     if watch == "kernel":
-        monkeypatch.setattr(_guard, "_versions", lambda tensors: [0] * len(tensors))
+        monkeypatch.setattr(_fence, "_versions", lambda tensors: [0] * len(tensors))
     model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     state = {"model": model, "optim": optimizer}
@@ -288,7 +288,7 @@ def test_memory_is_let_go_once_staged(fake: Any, tmp_path: Path) -> None:
         weight(model).data = torch.zeros(1)
         optimizer.zero_grad(set_to_none=True)
         gc.collect()
-        assert storage() is None and not _guard._captures
+        assert storage() is None and not _fence._captures
 
 
 def test_batch_norm_statistics_are_copied_at_once(fake: Any, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_who_is_guarded(fake: Any, tmp_path: Path) -> None:
         },
         tmp_path,
     )
-    bit = _guard.mask_of(optimizer)
+    bit = _fence.mask_of(optimizer)
     assert groups["model"] == [bit, bit]
     assert groups["optim"] == [0, bit, bit, 0, bit, bit]  # "step" is small
     assert groups["ema"] == [0, 0] and set(groups["small"]) == {0}
@@ -351,7 +351,7 @@ def test_an_optimizer_outside_the_state_guards_once_seen(fake: Any, tmp_path: Pa
     assert groups_of({"model": model}, tmp_path / "1") == {"model": [0], "rng": [0]}
     model(torch.randn(1, WIDTH)).sum().backward()
     optimizer.step()
-    bit = _guard.mask_of(optimizer)
+    bit = _fence.mask_of(optimizer)
     assert groups_of({"model": model}, tmp_path / "2")["model"] == [bit]
     moment = optimizer.state[model.weight]["exp_avg"]
     assert groups_of({"m": moment}, tmp_path / "3")["m"] == [bit]
@@ -373,7 +373,7 @@ def test_each_optimizer_waits_for_its_own(fake: Any, tmp_path: Path) -> None:
         one_step(two, two_optimizer)
         assert save.wait("durable", program.LIMIT_S), save.error
         fences = [entry for entry in ckpt._live().log if entry.startswith("fence")]
-        assert fences[0] == f"fence {_guard.mask_of(one_optimizer):x}"
+        assert fences[0] == f"fence {_fence.mask_of(one_optimizer):x}"
     assert alike(expected[0], saved(tmp_path, "two")) and alike(expected[1], saved(tmp_path, "one"))
 
 
@@ -381,7 +381,7 @@ def test_shared_parameters_wait_for_both(fake: Any, tmp_path: Path) -> None:
     model, first = training()
     second = torch.optim.SGD(model.parameters(), lr=0.1)
     groups = groups_of({"model": model, "a": first, "b": second}, tmp_path)
-    assert groups["model"] == [_guard.mask_of(first) | _guard.mask_of(second)] * 2
+    assert groups["model"] == [_fence.mask_of(first) | _fence.mask_of(second)] * 2
 
 
 def test_an_unknown_optimizer_waits_for_everything(fake: Any, tmp_path: Path) -> None:
@@ -414,15 +414,15 @@ def test_memory_that_others_write_is_copied_at_once(fake: Any, tmp_path: Path) -
 
 
 def test_bits_run_out_gently(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_guard, "_known", {})
+    monkeypatch.setattr(_fence, "_known", {})
     parameter = nn.Parameter(torch.zeros(WIDTH, WIDTH))
     many = [torch.optim.SGD([parameter], lr=0.1) for _ in range(70)]
-    masks = [_guard.mask_of(optimizer) for optimizer in many]
+    masks = [_fence.mask_of(optimizer) for optimizer in many]
     assert masks[:63] == [1 << bit for bit in range(63)] and set(masks[63:]) == {1 << 63}
-    assert _guard.guarded()[parameter.data_ptr()] == _guard.EVERYTHING
+    assert _fence.guarded()[parameter.data_ptr()] == _fence.EVERYTHING
     del many[5]
     gc.collect()
-    assert _guard.mask_of(torch.optim.SGD([parameter], lr=0.1)) == 1 << 5
+    assert _fence.mask_of(torch.optim.SGD([parameter], lr=0.1)) == 1 << 5
     with Checkpointer(tmp_path) as ckpt:
         save = ckpt.save(1, {"p": parameter, "last": many[-1]})
         parameter.grad = torch.ones_like(parameter)
@@ -433,12 +433,12 @@ def test_bits_run_out_gently(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_dead_optimizers_are_forgotten(fake: Any) -> None:
     model, optimizer = training()
-    _guard.mask_of(optimizer)
-    known, address = len(_guard._known), weight(model).data_ptr()
-    assert address in _guard.guarded()
+    _fence.mask_of(optimizer)
+    known, address = len(_fence._known), weight(model).data_ptr()
+    assert address in _fence.guarded()
     del optimizer
     gc.collect()
-    assert len(_guard._known) < known and address not in _guard.guarded()
+    assert len(_fence._known) < known and address not in _fence.guarded()
 
 
 def test_without_the_kernels_watch_nothing_is_left_for_later(
@@ -461,7 +461,7 @@ def test_the_hook_costs_nothing_between_saves(fake: Any, tmp_path: Path) -> None
         calls = len(ckpt._live().log)
         for _ in range(10):
             one_step(model, optimizer)
-        assert len(ckpt._live().log) == calls and not _guard._captures
+        assert len(ckpt._live().log) == calls and not _fence._captures
 
 
 def test_a_save_inside_inference_mode(fake: Any, tmp_path: Path) -> None:

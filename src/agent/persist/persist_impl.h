@@ -1,12 +1,12 @@
-/* Shared by the parts of the storage thread: storage_thread.c has the queues and the thread,
- * storage_jobs.c does what each job asks for. See storage_thread.h. */
-#ifndef AGENT_PERSIST_STORAGE_IMPL_H
-#define AGENT_PERSIST_STORAGE_IMPL_H
+/* Shared by the parts of the storage thread: persist.c has the queues and the thread,
+ * persist_jobs.c does what each job asks for. See persist.h. */
+#ifndef AGENT_PERSIST_PERSIST_IMPL_H
+#define AGENT_PERSIST_PERSIST_IMPL_H
 
 #include "agent/persist/agree.h"
 #include "agent/persist/alerts.h"
+#include "agent/persist/persist.h"
 #include "agent/persist/rows.h"
-#include "agent/persist/storage_thread.h"
 #include "ckpt/root.h"
 
 #include <pthread.h>
@@ -54,7 +54,7 @@ struct persist {
 	struct agree agree; /* thread's: agreement with the other hosts */
 };
 
-/* ---- storage_thread.c; none may be called with the lock held ---- */
+/* ---- persist.c; none may be called with the lock held ---- */
 
 /* Writes the queued rows; sync: durable on return. With several hosts only the leader does. */
 void persist_write_rows(struct persist *persist, bool sync);
@@ -63,7 +63,7 @@ void persist_report_rows(struct persist *persist, int rv, const struct pawl_err 
 /* Whether the agent leaves. */
 bool persist_is_stopping(struct persist *persist);
 
-/* ---- storage_jobs.c; on the thread, without the lock ---- */
+/* ---- persist_jobs.c; on the thread, without the lock ---- */
 
 /* Carries a job out. Sets job->result; retention is to follow if it sets persist->retains. */
 void persist_run_job(struct persist *persist, struct persist_job *job);

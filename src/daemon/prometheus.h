@@ -3,8 +3,8 @@
  * its HELP and TYPE. Where memory runs out, out->failed is set.
  *   https://prometheus.io/docs/instrumenting/exposition_formats/
  */
-#ifndef DAEMON_METRICS_TEXT_H
-#define DAEMON_METRICS_TEXT_H
+#ifndef DAEMON_PROMETHEUS_H
+#define DAEMON_PROMETHEUS_H
 
 #include "base/wire.h"
 

@@ -1,10 +1,10 @@
 /*
- * The queues and the thread of a root's storage thread: see storage_thread.h.
+ * The queues and the thread of a root's storage thread: see persist.h.
  *
  * Lock: one mutex guards both queues and the flags. It is never held while the loop is woken, nor
  * while storage is touched, except to close a root that was abandoned.
  */
-#include "agent/persist/storage_impl.h"
+#include "agent/persist/persist_impl.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

@@ -1,6 +1,7 @@
 /*
  * One root of the agent: its ledger, its ranks and their arenas, its storage thread, and the
- * connections of its workers. Runs on the loop's thread alone.
+ * connections of its workers. Runs on the loop's thread alone. ckpt/root.h is the root as it is
+ * stored.
  *
  * A file calls only those below it, except that root_alerts.c and conn.c call each other:
  *

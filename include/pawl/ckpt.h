@@ -116,9 +116,10 @@ struct pawl_ckpt_part {
  * pawl_ckpt_fence on one of their groups has returned. If it is written to anyway, the save fails;
  * it never contains wrong bytes. Everything else is copied on return. Memory on a device is copied
  * as it is once all work queued so far on the device's default stream is done; only fences protect
- * it. *id gets the save's number, also if the save was skipped: then its status says why. Only
- * errors that the caller must handle are returned (PAWL_EINVAL; PAWL_EMISMATCH: ranks disagree on
- * the step).
+ * it. watch: false copies everything before the call returns; true does what options.watch allows.
+ * *id gets the save's number, also if the save was skipped: then its status says why. Only errors
+ * that the caller must handle are returned (PAWL_EINVAL; PAWL_EMISMATCH: ranks disagree on the
+ * step).
  */
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
@@ -128,6 +129,8 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
  * partition's file has exactly the partition's name, whichever rank saves it; if two ranks use one
  * name, the save fails. A rank's part in a tag is complete when it begins another tag, asks for a
  * checkpoint, waits, flushes or closes. Ranks that have never saved have no part in it.
+ *
+ * watch is as for pawl_ckpt_save.
  *
  * A save of a tag that was saved before, since the ranks started, adds to that tag and replaces
  * partitions of the same names. step orders tags (PAWL_STEP_NONE: as high as the newest).
@@ -275,6 +278,8 @@ int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
  * or that of step. pawl_restore_vote then returns the verdict it is given. */
 int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
 	struct pawl_err *err);
+/* Opens a checkpoint as pawl_restore_open does, by its tag; NULL: the newest complete one.
+ * PAWL_ENOENT: there is none. PAWL_ECORRUPT: the tag is damaged. */
 int pawl_restore_open_tag(const char *root, const char *tag, struct pawl_restore **out,
 	struct pawl_err *err);
 /* Closes a checkpoint. If pawl_ckpt_restore opened it and this rank has not voted, that refuses it:

@@ -1,4 +1,4 @@
-"""How long the Python half waits. All times of Pawl are in one table, src/base/times.h."""
+"""How long the Python half waits. The table, and what it leaves out, are in src/base/times.h."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Checkpointer: saves the state of training in milliseconds and restores it, all or nothing.
 
-Order of a save: state_dict() of everything, the pickles (_skeleton), the fences (_fence), then one
-call into C, which copies unguarded memory and watches the rest. From the first optimizer step
-after it, the memory may change again.
+Order of a save: ask the agent for a slot; meanwhile state_dict() of everything and the pickles
+(_skeleton), with the fences of each storage (_fence); then the call into C that copies unguarded
+memory and watches the rest. From the first optimizer step after it, the memory may change again.
 """
 
 from __future__ import annotations

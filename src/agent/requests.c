@@ -1,5 +1,5 @@
-/* Handles the frames of workers, one function a type. See proto.h for the frames, root.h for the
- * parts. */
+/* Handles the frames of workers, one function a type. See ipc/frames.h for the bodies of frames,
+ * root.h for the parts. */
 #include "agent/root.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /*
- * The ranks restore together: all take the same step, from memory or from the store, and either all
- * go on with it or none does.
+ * The agent's side of a restore (session/session_restore.c is a rank's): all ranks take the same
+ * step, from memory or from the store, and either all go on with it or none does.
  *
  * The first rank that asks starts a round; every rank gets the same offer, reads and verifies it
  * without touching its state, and votes. The verdict, once all have voted:

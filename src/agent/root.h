@@ -1,11 +1,12 @@
 /*
  * One root of the agent: its ledger, its ranks and their arenas, its storage thread, and the
- * connections of its workers. Runs on the loop's thread alone.
+ * connections of its workers. Runs on the loop's thread alone. ckpt/root.h is the root as it is
+ * stored.
  *
  * A file calls only those below it, except that root_alerts.c and conn.c call each other:
  *
  *   agent.c           accepts connections, runs the loop's callbacks
- *   frames.c          handles the frames of workers
+ *   requests.c        handles the frames of workers
  *   root_reap.c       handles the jobs that the storage thread has finished
  *   root.c            opens and closes a root; its workers come and go
  *   root_saves.c      carries out what the ledger decides of saves
@@ -244,7 +245,7 @@ struct agent {
 	struct wire_out scratch; /* frames are built here */
 };
 
-/* ---- frames.c ---- */
+/* ---- requests.c ---- */
 /* Handles a frame; marks the connection closing if the frame is malformed. */
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
 

@@ -2,7 +2,8 @@
  * Fault points: every call of ours that can fail for external reasons has a name, so that a test
  * can make the n-th call fail, once or from then on. Without an armed plan a point costs one load
  * and a predictable branch. To test whole processes, the environment can arm a plan, too:
- * PAWL_FAULT="point:nth[:errno[:forever]]" in numbers ("store.sync:3:28:1"). Any thread.
+ * PAWL_FAULT="point:nth[:errno[:forever]]" in numbers ("store.sync:3:28:1"). A whole store that
+ * misbehaves is store/fault.h. Any thread.
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H

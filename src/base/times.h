@@ -1,6 +1,8 @@
-/* All waiting times in one table: timeouts, times between two looks or tries, and times before
+/* Waiting times in one table: timeouts, times between two looks or tries, and times before
  * something is done again. Other times are not here: bounds of options, assumptions of models, how
- * long something is kept.
+ * long something is kept. Waits that no test has to shorten are where they are used: the fixed ones
+ * of the scheduler's core (core.h), which tests run in virtual time, and a few of Python's, for
+ * threads and calls that are about to end, and for storage until Ctrl-C is looked at.
  *
  * A test that is about one of these times makes it short, and all of them can be stretched
  * together, by the environment: PAWL_TEST_TIMES="due_again=0.05,session_gone=0.2,scale=4", in

@@ -6,8 +6,11 @@
  *                 conditional PUT puts in place (root_object.c)
  *
  * tags.h lists, opens, pins and removes tags; this header opens a root, builds tags in it, and
- * keeps the small files beside them. Code above this line knows neither renames nor links, and no
- * path of a tag's files but those of manifest_path and tag_draft. docs/format.md has both layouts.
+ * keeps the small files beside them. Code that uses this header knows neither renames nor links,
+ * and no path of a tag's files but those of manifest_path and tag_draft. docs/format.md has both
+ * layouts.
+ *
+ * agent/root.h is the agent's side of a root: its ledger, ranks and arenas.
  *
  * A root and all that is opened from it belong to one thread at a time. One process at a time owns
  * a root (tags_root_lock) and may change it; any number of others may read. Exceptions are named.

@@ -31,7 +31,8 @@ static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct
 	return rv;
 }
 
-/* Reads the recorded name; "": there is none. */
+/* Reads the recorded name; "": there is none. The file lies in the scheduler's directory with
+ * either engine; slurm_spool_get reads it only because it reads any small file. */
 static int read_last(const struct daemon *d, char last[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	uint8_t *bytes;

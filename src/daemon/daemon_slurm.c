@@ -1,4 +1,5 @@
-/* The engine slurm for the daemon: reads from a submission what a job runs. */
+/* The daemon's part of the engine slurm: opens it, says which pools suit a job, and describes what
+ * a job runs. */
 #include "daemon/daemon_impl.h"
 
 #include "base/clock.h"

@@ -15,6 +15,8 @@ static const double decision_bounds_s[METRICS_BOUNDS] = {0.0001, 0.001, 0.005, 0
 	10};
 static const double wait_bounds_s[METRICS_BOUNDS] = {0.5, 2, 10, 60, 300, 1800, 10800, 86400};
 
+/* Names of events in metrics. They differ from the enum's where its names have changed since:
+ * dashboards rely on them. */
 static const char *const event_names[METRICS_EVENTS] = {
 	[CORE_TIMER] = "time",
 	[CORE_SUBMIT] = "submit",

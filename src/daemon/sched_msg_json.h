@@ -1,5 +1,6 @@
 /* Jobs and nodes as JSON, as `--json` of the commands prints it, and the scheduler answers over
- * HTTP. The caller releases each; NULL: no memory. */
+ * HTTP, and the names of users and states that the tables of commands print, too. The caller
+ * releases each json_t; NULL: no memory. */
 #ifndef DAEMON_SCHED_MSG_JSON_H
 #define DAEMON_SCHED_MSG_JSON_H
 

@@ -1,6 +1,7 @@
 /*
  * Bodies of the frames between workers and agent, one struct each: docs/protocol.md has the bytes,
  * proto.h the header in front of them. frames.c has the layout of each struct: see frame_layout.h.
+ * The agent handles frames in agent/requests.c.
  *
  * A frame that has no struct here has no body. A sender cuts text that is longer than its array. A
  * receiver rejects such text as malformed, as it rejects a body that is too short or too long.

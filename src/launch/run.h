@@ -40,15 +40,18 @@ struct pawl_err;
 struct run_options {
 	uint32_t workers;                  /* workers of this node, 1 to RUN_WORKERS_MAX */
 	uint32_t min_workers, max_workers; /* bounds of workers while the job runs; 0: fixed */
-	uint32_t nodes; /* nodes of the job; 0: as the launcher above us states, else 1 */
-	/* Rank of this node; NODE_NONE: as the launcher above us states, else any. With
+	/* Nodes of the job; 0: what the outer launcher (srun, torchrun, mpirun) says in the
+	 * environment, else 1. */
+	uint32_t nodes;
+	/* Rank of this node; NODE_NONE: what the outer launcher says, else any. With
 	 * membership_path: number of this launcher, at most RUN_LAUNCHERS_MAX - 1. */
 	uint32_t node_rank;
 	const char *membership_path; /* absolute; shared by the job's launchers; NULL: not shared */
 	bool joins;                  /* with membership_path: all ranks join a job that runs */
-	const char *rendezvous; /* "host:port,…" where nodes meet; NULL: as the launcher states */
-	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
-	const char *token_file; /* file that holds the token; NULL: PAWL_TOKEN, else none */
+	/* "host:port,…" where nodes meet; NULL: what the outer launcher says. */
+	const char *rendezvous;
+	uint32_t servers;        /* hosts that only add, at most NODE_SERVERS_MAX */
+	const char *token_file;  /* file that holds the token; NULL: PAWL_TOKEN, else none */
 	int64_t node_timeout_ns; /* longest wait for nodes */
 	uint32_t max_restarts;   /* at most RUN_RESTARTS_MAX */
 	int64_t grace_ns;        /* time from a signal to the exit, 0 to RUN_GRACE_MAX_NS */

@@ -100,8 +100,10 @@ static void step_exited(struct run *run, const struct run_end *end, const char *
 			.text = text});
 }
 
-/* A worker that has finished, but whose newest save is not durable, counts as done: no step has to
- * be repeated. Whether the agent makes the save durable then decides the job's exit code. */
+/* Handles the end of a worker: finds out whether the others can go on, logs the end, and hands it
+ * to nodes.c; if launchers share the job, to run_joint.c first. A worker that has finished, but
+ * whose newest save is not durable, counts as done: no step has to be repeated. Whether the agent
+ * makes the save durable then decides the job's exit code. */
 void run_on_exited(void *user, const struct run_end *was)
 {
 	struct run *run = user;

@@ -24,7 +24,7 @@ struct run_output;
 /* The end of a worker. */
 struct run_end {
 	uint32_t rank;        /* rank in the job */
-	uint32_t number;      /* place of the worker, or PAWL_ELASTIC_JOIN */
+	uint32_t number;      /* number in the job: see run_group_has */
 	pid_t pid;            /* process id; 0: the worker could not be started */
 	struct run_exit exit; /* how it ended; run_group leaves outside and verdict as zero */
 };
@@ -63,11 +63,12 @@ void run_group_start(struct run_group *group, const struct run_start *start);
 /* Starts n more workers, in free places; they join the others. Errors are reported as in
  * run_group_start. */
 void run_group_add(struct run_group *group, uint32_t n);
-/* Whether the worker with this number lives (its place, or PAWL_ELASTIC_JOIN). */
+/* Returns whether the worker with this number lives. The number of a worker is its place in the
+ * attempt; of one that joined, the value of its PAWL_ELASTIC_JOIN. */
 bool run_group_has(const struct run_group *group, uint32_t number);
 /* Sends SIGUSR1 to n workers, from the last place down: they are to leave the others. */
 void run_group_retire(struct run_group *group, uint32_t n);
-/* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
+/* Sends a signal to every worker that lives: SIGKILL to its whole Unix process group. */
 void run_group_kill(struct run_group *group, int signal);
 /* Reaps every child that has died, without blocking. */
 void run_group_reap(struct run_group *group);

@@ -1,6 +1,6 @@
 /*
  * `pawl serve --rendezvous`: joins a job's coordinator (nodes.h) as a server, a host that only
- * adds, for as long as the job runs.
+ * adds, for as long as the job runs. The server itself is coll/group/serve.h.
  */
 #ifndef LAUNCH_SERVE_RUN_H
 #define LAUNCH_SERVE_RUN_H

@@ -6,7 +6,8 @@
  *    the snapshot engine copies on in the background.
  *  - state: statuses, questions, notifications. Never held across a call to the agent or to the
  *    snapshot engine.
- * The engine's done callback takes only state.
+ * Of these two, the snapshot engine's done callback takes only state. Beside it, it takes the
+ * link's send lock, and Python's GIL when it asks whether memory on devices changed.
  *
  * The files, from the bottom up; each calls only files further up in this list:
  *   session_state.c      sending to the agent, numbers and statuses of saves
@@ -54,7 +55,7 @@ struct session_part {
 };
 
 /* What the save in progress copies, and from where; kept from save to save. Protected by saving;
- * while the engine copies, its callback reads it and nobody changes it. */
+ * while the snapshot engine copies, its callback reads it and nobody changes it. */
 struct session_layout {
 	struct record_part *records;        /* records of the last structure, for the agent */
 	struct session_part *parts;         /* partitions of the last structure */
@@ -135,7 +136,7 @@ struct session_status {
 /* What is known of saves. Protected by state. */
 struct session_saves {
 	uint64_t last_id;     /* newest save */
-	uint64_t copying_id;  /* save that the engine copies; 0: none */
+	uint64_t copying_id;  /* save that is being copied; 0: none */
 	uint64_t building_id; /* save that is put together; 0: none */
 	bool withdrawn;       /* the caller withdrew the save in progress */
 	/* By id modulo PAWL_CKPT_STATUS_KEPT. */
@@ -170,8 +171,8 @@ struct session_diverged {
 	uint32_t n; /* number of entries in names */
 };
 
-/* Buffers that report a staged save to the agent. Used by the engine's callback, or with saving
- * once nothing is copied. */
+/* Buffers that report a staged save to the agent. Used by the snapshot engine's done callback, or
+ * with saving once nothing is copied. */
 struct session_staged {
 	struct wire_out frame;  /* the frame */
 	struct wire_out record; /* record of what was staged, for the frame */
@@ -212,7 +213,7 @@ struct pawl_ckpt {
 	struct session_notifications notifications;
 	struct session_diverged diverged;
 
-	struct session_staged staged; /* the engine's callback's */
+	struct session_staged staged; /* the done callback's */
 };
 
 /* ---- session_state.c ---- */
@@ -264,7 +265,7 @@ void session_handle_hold(struct pawl_ckpt *ckpt, struct link *link, const struct
 void session_handle_yes_at(struct pawl_ckpt *ckpt, const struct frame_yes_at *frame);
 
 /* ---- session_report.c ---- */
-/* Reports to the agent that all is staged. Called by the engine's thread, or with saving. */
+/* Reports to the agent that all is staged. Called by a snapshot thread, or with saving. */
 void session_send_staged(struct pawl_ckpt *ckpt, uint64_t id);
 /* Reports to the agent, which passes it on, that this rank's part of the save will not come. Does
  * nothing if there is no agent. */

@@ -1,8 +1,8 @@
 /*
  * Inside a worker (and for tools): reads a checkpoint back, from the memory tier, where each rank's
- * share lies in its arena, or from the store, where a partition is read whole into memory of our
- * own. Either way every byte is verified before the caller sees any of it, and the caller's memory
- * is not written to.
+ * share lies in its arena, or from the store: as much of a partition as is needed, into memory of
+ * this process or in place in the page cache. Either way every byte is verified before the caller
+ * sees any of it, and the caller's memory is not written to.
  */
 #include "session/session_source.h"
 

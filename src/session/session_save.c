@@ -2,10 +2,11 @@
  * Inside a worker: saving.
  *
  * Happy path of a save: lay the partitions out (kept while nothing changes) -> request a slot ->
- * list the pieces -> start the snapshot -> return. When the engine has copied the last piece, its
- * callback sends STAGED to the agent, with a checksum for each piece. Once the structure is known,
- * a save allocates nothing. Failure: an error before the snapshot becomes the save's status, not an
- * error of the call, unless the caller must act (ranks disagree, bad argument).
+ * list the pieces -> start the snapshot -> return. When the last piece is copied, the snapshot
+ * engine's done callback sends STAGED to the agent, with a checksum for each piece. Once the
+ * structure is known, a save allocates nothing. Failure: an error before the snapshot becomes the
+ * save's status, not an error of the call, unless the caller must act (ranks disagree, bad
+ * argument).
  */
 #include "session/session.h"
 

@@ -1,6 +1,6 @@
 /*
  * A store around another store whose n-th operation misbehaves: fails, tears, shortens, delays or
- * hangs. For tests of the layers above.
+ * hangs. For tests of the layers above. To make a single call of ours fail, see base/fault.h.
  *
  * Every call but reap, close and close_file is an operation, a submit included. A transfer fails
  * when it is reaped, as on a disk; other calls fail themselves, and block where the fault is a

@@ -5,13 +5,14 @@
  *
  * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
  * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
- * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list and stat
- * alone. A call that needs a plain file never waits for anything else of that name, such as a FIFO.
- * It fails, and err names what is there: PAWL_EINVAL for a read, PAWL_EIO for a write. A path below
- * something that is no directory does not exist: PAWL_ENOENT. Reads follow a link; nothing is
- * written through one. A store and its files belong to one thread at a time. Writes are durable
- * only after a sync of the file (data) and a store_sync_dir of the directory that holds the name
- * (existence, rename). After a crash a caller can rely on nothing else, and tests enforce that.
+ * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list,
+ * refresh_dir and stat alone. A call that needs a plain file never waits for anything else of that
+ * name, such as a FIFO. It fails, and err names what is there: PAWL_EINVAL for a read, PAWL_EIO for
+ * a write. A path below something that is no directory does not exist: PAWL_ENOENT. Reads follow a
+ * link; nothing is written through one. A store and its files belong to one thread at a time.
+ * Writes are durable only after a sync of the file (data) and a store_sync_dir of the directory
+ * that holds the name (existence, rename). After a crash a caller can rely on nothing else, and
+ * tests enforce that.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -83,7 +84,7 @@ struct store_ops {
 	int (*list)(struct store *store, const char *path, store_list_fn *each, void *user,
 		struct pawl_err *err);
 	int (*remove)(struct store *store, const char *path, struct pawl_err *err);
-	/* Flat stores only. match "": there must be no object. */
+	/* Flat stores only; NULL in a store of directories. match "": there must be no object. */
 	int (*put_if)(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 		const char *match, char *etag, struct pawl_err *err);
 	int (*read_etag)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
@@ -153,10 +154,12 @@ int store_read_small(struct store *store, const char *path, void **bytes, size_t
  * if absent. */
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
 	struct pawl_err *err);
+/* Calls each for every name in a directory, or until it returns nonzero; both are success.
+ * PAWL_ENOENT if absent; PAWL_EIO, also if path is no directory; PAWL_ENOMEM. */
 int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
 	struct pawl_err *err);
 /* Opens a directory and closes it again: from then on, NFS shows what another host put there. No
- * effect on a flat store, which keeps no old copies. */
+ * effect on a flat store, which keeps no old copies. Errors as for store_list. */
 int store_refresh_dir(struct store *store, const char *path, struct pawl_err *err);
 /* Removes a file, or a directory with all its content, never following a link. A missing path is
  * success. Not atomic. */

@@ -218,7 +218,7 @@ class Capture:
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
         self._session: Copying | None = None  # None: not started, or done
         self._id = -1
-        # Held while counters are read; an engine's thread reads them, too.
+        # Held while counters are read; a snapshot thread reads them, too.
         self._lock = threading.RLock()
         masks: list[int] = []  # mask of each watched storage, in the order of the lists below
         where: list[tuple[int, int]] = []  # partition and storage of each
@@ -304,7 +304,7 @@ class Capture:
             self._release()
 
     def after_fork(self) -> None:
-        """In the child: the engine's thread, which may have held the lock, does not exist."""
+        """In the child: the snapshot thread, which may have held the lock, does not exist."""
         self._lock = threading.RLock()
 
     def _release(self) -> None:
@@ -350,7 +350,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def after_fork() -> None:
-    """In the child nothing is being copied: the engine stayed with the parent."""
+    """In the child nothing is being copied: snapshot threads stay with the parent."""
     global _captures, _lock
     for capture in _captures:
         capture.after_fork()

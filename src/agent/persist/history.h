@@ -4,6 +4,8 @@
  *
  * The first save that becomes durable begins the file; rows queued before are written with it, so
  * that a root without a checkpoint has no such file either.
+ *
+ * The history of a cluster's jobs is another one: daemon/history/history.h.
  */
 #ifndef AGENT_PERSIST_HISTORY_H
 #define AGENT_PERSIST_HISTORY_H

@@ -26,14 +26,14 @@ enum persist_kind {
 	/* Makes and locks the root, and cleans up after a crash: always the first job. Result:
 	 * open. */
 	PERSIST_OPEN,
-	/* ranks' arenas -> files -> manifest -> complete.txt -> history row; then, when the job has
-	 * been returned, retention. Uses save; result: save. */
+	/* ranks' arenas -> files -> published tag -> history row; then, when the job has been
+	 * returned, retention. Uses save; result: save. */
 	PERSIST_SAVE,
 	/* Makes an empty directory for ranks that write themselves. Uses stream_begin; result:
 	 * stream_begin. */
 	PERSIST_STREAM_BEGIN,
-	/* The ranks' files are written: manifest -> complete.txt -> history row; then retention, as
-	 * after PERSIST_SAVE. Uses save; result: save. */
+	/* The ranks' files are written: published tag -> history row; then retention, as after
+	 * PERSIST_SAVE. Uses save; result: save. */
 	PERSIST_STREAM_END,
 	PERSIST_STREAM_DROP, /* the ranks' files will not be written */
 	/* Finds the newest complete tag, or the tag of a step or name; puts newer damaged ones
@@ -54,9 +54,9 @@ enum persist_kind {
 /* The part that one rank staged. */
 struct persist_rank {
 	const struct record *record; /* decoded */
-	/* Mapping of its arena; NULL when streamed. The file's glue (see zip.h) is written into it,
-	 * too. */
-	const uint8_t *arena;
+	/* Mapping of its arena, writable; NULL when streamed. The payloads in it stay as they are;
+	 * the writer puts the file's glue (zip.h) between them. */
+	uint8_t *arena;
 };
 
 /* A save to make durable. */

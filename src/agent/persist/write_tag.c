@@ -80,7 +80,7 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 		return pawl_err_set(err, PAWL_EMISMATCH, "%s: no rank staged byte %llu",
 			image->name, (unsigned long long)off);
 	}
-	base = (uint8_t *)image->save->ranks[rank].arena + part->arena_off - part->lo;
+	base = image->save->ranks[rank].arena + part->arena_off - part->lo;
 	for (uint32_t i = first_piece(part, off); i < part->pieces_n; i++) {
 		const struct record_piece *piece = &part->pieces[i];
 

@@ -31,8 +31,9 @@ struct write_tag_options {
 
 /*
  * Writes and publishes a tag, with the other hosts if there are any. On error, removes the draft.
- * diverged_part (CKPT_NAME_MAX bytes, "" before) gets the
- * partition's name if the error is that hosts hold a partition differently.
+ * diverged_part (CKPT_NAME_MAX bytes, "" before) gets the partition's name if the error is that
+ * hosts hold a partition differently. Errors of the store and of agree.h; PAWL_ECORRUPT: bytes in
+ * an arena changed since they were staged; PAWL_EMISMATCH: ranks or hosts differ; PAWL_ENOMEM.
  */
 int write_tag_publish(struct tags_root *root, struct writer *writer,
 	const struct persist_save *save, const struct write_tag_options *options,

@@ -1,5 +1,6 @@
 /*
- * Divides the bytes of a checkpoint among the ranks that stage them, and into pieces. Pure.
+ * Divides the bytes of a checkpoint into shares, for the ranks that stage them, and into pieces,
+ * for the copy. The layout of a file, struct zip_plan, is in zip.h. Pure.
  *
  * A partition file is cut into chunks of CKPT_CHUNK bytes. A partition that is equal on all ranks
  * ("shared") is written once: each rank stages a contiguous run of chunks, and rank 0 the last one,

@@ -3,12 +3,13 @@
  * computing, and proves that they did not change.
  *
  * Happy path: begin copies the eager pieces (groups 0), write-protects the pages of all others in
- * one go (userfaultfd, WP_ASYNC: the kernel lets a writer through and marks the page), and returns.
- * Threads of the engine then copy and checksum unit by unit (2 MiB), ask the kernel which pages
- * were written (PAGEMAP_SCAN) and lift the protection. fence waits for the pieces that a writer is
- * about to change, and helps to copy them. done is called once, from an engine thread, when all is
- * copied. While no snapshot is in progress, a thread of low priority turns memory that was saved
- * twice into huge pages, which makes begin fast.
+ * one go (userfaultfd, WP_ASYNC: the kernel lets a writer through and drops the page's protection;
+ * a page that is still protected was not written), and returns. Threads of the engine then copy and
+ * checksum unit by unit (2 MiB), ask the kernel which pages were written (PAGEMAP_SCAN) and lift
+ * the protection. fence waits for the pieces that a writer is about to change, and helps to copy
+ * them. done is called once, from an engine thread, when all is copied. While no snapshot is in
+ * progress, a thread of low priority turns memory that was saved twice into huge pages, which makes
+ * begin fast.
  *
  * Failure modes: a page written, dropped (MADV_DONTNEED), unmapped, moved or replaced before it was
  * copied -> done with PAWL_ECHANGED and the piece; handlers of SIGSEGV and SIGBUS let the copy

@@ -2,9 +2,9 @@
  * The kernel's watch over memory: see snap_watch.h for the contract.
  *
  * userfaultfd write-protects pages; with WP_ASYNC the kernel lets a writer through by itself and
- * clears the page's mark. PAGEMAP_SCAN distinguishes marked pages from written ones. A page counts
- * as untouched only if it is in a registered mapping, still marked, and present: kernels differ in
- * their reports about a page that was dropped (MADV_DONTNEED) or never touched.
+ * drops the page's protection. PAGEMAP_SCAN tells protected pages from written ones. A page counts
+ * as untouched only if it is in a registered mapping, still protected, and present: kernels differ
+ * in their reports about a page that was dropped (MADV_DONTNEED) or never touched.
  */
 #include "ckpt/snap/snap_watch.h"
 
@@ -40,9 +40,9 @@
 #ifndef PAGEMAP_SCAN
 #define PAGEMAP_SCAN      _IOWR('f', 16, struct pm_scan_arg)
 #define PAGE_IS_WPALLOWED (1ull << 0) /* in a registered mapping */
-#define PAGE_IS_WRITTEN   (1ull << 1) /* not marked as protected */
+#define PAGE_IS_WRITTEN   (1ull << 1) /* not protected, or no longer */
 #define PAGE_IS_PRESENT   (1ull << 3)
-#define PAGE_IS_SWAPPED   (1ull << 4) /* swapped out; or never touched, but marked */
+#define PAGE_IS_SWAPPED   (1ull << 4) /* swapped out; or protected and never touched */
 
 struct page_region {
 	uint64_t start;      /* address */

@@ -37,9 +37,9 @@ int watch_ranges(struct snap_range **ranges, size_t *n, struct pawl_err *err);
 bool watch_register(const struct watch *watch, struct snap_range range);
 void watch_unregister(const struct watch *watch, struct snap_range range);
 
-/* Starts watching: from now on the first write to a page marks the page. Returns false and errno
- * (ENOENT: part of the range is not registered, because its memory was replaced); part of it may
- * then be protected. */
+/* Starts watching: from now on the first write to a page drops its protection, and a page that is
+ * still protected was not written. Returns false and errno (ENOENT: part of the range is not
+ * registered, because its memory was replaced); part of it may then be protected. */
 bool watch_protect(const struct watch *watch, struct snap_range range);
 /* Ends watching. Memory that is no longer registered stays protected, which costs its writers a
  * microsecond per page, once. */

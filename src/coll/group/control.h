@@ -8,7 +8,8 @@
  * frames.
  *
  * This code neither sends nor receives: the caller asks what to move, and reports how much it
- * moved, as with coll/plan/exec.h. What comes in is not trusted. One thread at a time.
+ * moved, as with coll/plan/exec.h. group_control.c is that caller. What comes in is not trusted.
+ * One thread at a time.
  */
 #ifndef COLL_GROUP_CONTROL_H
 #define COLL_GROUP_CONTROL_H

@@ -5,10 +5,11 @@
  * - group_shrink.c, group_admit.c and join.c: how ranks come together, and again.
  * - group.c: life cycle, submitting, waiting; the threads that drive.
  * - group_drive.c: one round of driving; moves collectives.
- * - group_serve.c: what a server begins.
+ * - group_serve.c: how a server's side of a group starts collectives.
  * - group_liveness.c: peers and works that must fail the group.
  * - group_control.c: messages, heartbeats, the failure of the group.
- * - group_work.c: queues and ends of works. group_slot.c: plans and begins of collectives.
+ * - group_work.c: queues of works, and how they end. group_slot.c: keeps plans, and starts
+ *   collectives.
  * - group_stats.c, then group_trace.c: times.
  * - group_completion.c: how a thread learns that a work is done.
  *

@@ -1,6 +1,6 @@
 /*
  * How the ranks of a group find each other: by endpoints, lines of text that say which host a rank
- * is on, and how it is reached.
+ * is on, and how it is reached. Newcomers to a running group come through join_listener.h.
  *
  * A host is a kernel together with the process and network namespaces. Processes that cannot open
  * each other's memory, or that have different networks, are on different hosts.

@@ -1,6 +1,7 @@
 /*
  * Servers (`pawl serve`): processes on hosts of their own that have no vectors, and add those of
- * ranks. One serves any number of groups; a group asks its servers when it is joined.
+ * ranks. One serves any number of groups; a group asks its servers when it is joined. group_serve.c
+ * is a server's side of one group; launch/serve_run.h, a server's connection to a job.
  */
 #ifndef COLL_GROUP_SERVE_H
 #define COLL_GROUP_SERVE_H

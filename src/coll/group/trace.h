@@ -1,5 +1,6 @@
 /*
  * The format of a trace, the file with the last operations of a rank: docs/trace.md. Pure.
+ * group_trace.h writes traces.
  *
  * A file has a header, a count, and room for TRACE_CAP records. The count is the number of records
  * ever written; the last TRACE_CAP of them are kept. Record i, counted from 0, is at place i modulo

@@ -18,8 +18,9 @@
 
 struct pawl_err;
 
-#define COLL_RANKS_MAX 4096u /* ranks of a group, servers included, at most */
-#define COLL_GRANULE   64u   /* bytes; vectors are cut at multiples of it: a cache line */
+/* Ranks of a topology, servers included, at most. A group has fewer ranks: COLL_SHM_RANKS_MAX. */
+#define COLL_RANKS_MAX 4096u
+#define COLL_GRANULE   64u /* bytes; vectors are cut at multiples of it: a cache line */
 
 /* Ranks 0..ranks-1 have vectors. Servers ranks..ranks+servers-1 only add, each on a host of its
  * own. Hosts are numbered in the order of their lowest ranks. */

@@ -2,6 +2,7 @@
  * The history of a live cluster in a directory of files, 00000001.jsonl and so on: docs/format.md
  * has their content. The latest row of each node, and of each job that is not over, is kept in
  * memory. So a row without a change is not written, and each file begins with all nodes and jobs.
+ * The history of saves is another one: agent/persist/history.h.
  *
  * The changes of a step are put between history_begin and history_end. They are written by one
  * write, and not synced: a killed process loses none of them, a power loss those of the last

@@ -1,6 +1,7 @@
 /*
- * One node's part in a job of several: which nodes belong to the job, which one decides, and what
- * happens to the workers when a node is lost. A state machine over events. Pure.
+ * One node's part in a job of one node or several: which nodes belong to the job, which one
+ * decides, and what happens to the workers when one of them ends or a node is lost. A state machine
+ * over events. Pure.
  *
  *            ┌───────────── the coordinator is lost ─────────────┐
  *            ▼                                                   │

@@ -55,6 +55,8 @@
 #define CORE_POOLS_MAX  32u
 #define CORE_OWNERS_MAX 4096u /* owners with jobs */
 
+/* Fixed times of the core. They are not in base/times.h: the core gets the time with each event, so
+ * tests run it in virtual time and need not shorten them. */
 #define CORE_ROUND_MIN_NS     100000000LL     /* shortest time between two decisions */
 #define CORE_TURN_NS          3600000000000LL /* length of a turn; a longer wait is overdue */
 #define CORE_BACKOFF_RESET_NS 600000000000LL  /* a failure after such a run counts as the first */

@@ -2,8 +2,8 @@
  * The engine carries out what the scheduler's core decides: on this machine, on Slurm, or nowhere
  * (the tests' engine_sim). It is one table of calls. All calls return at once. Results come later,
  * as events of the core, never from within a call. All engines pass one suite of tests
- * (tests/unit/engine/test_sched_engine.h). What an engine cannot do, its table says: by a call that
- * is NULL, or by a flag.
+ * (tests/unit/engine/test_sched_engine.h). The calls up to log are required. What else an engine
+ * cannot do, its table says: by a call that is NULL, or by a flag.
  *
  * What each engine guarantees:
  *   - The engine answers a start with CORE_RUNS once all replicas run, with CORE_REFUSED if it

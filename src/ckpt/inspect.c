@@ -34,21 +34,21 @@ int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tens
 	return 0;
 }
 
-int pawl_tags_list(const char *path, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
+int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
 {
-	struct tags_root *root;
+	struct tags_root *opened;
 	struct tag_info *found = NULL;
 	struct pawl_tag *out = NULL;
-	int rv = tags_root_open(path, NULL, false, &root, err);
+	int rv = tags_root_open(root, NULL, false, &opened, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = tags_list(root, NULL, &found, n, err);
-	tags_root_close(root);
+	rv = tags_list(opened, NULL, &found, n, err);
+	tags_root_close(opened);
 	if (rv == 0) {
 		out = calloc(*n + 1, sizeof(*out));
-		rv = out ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to list it", path);
+		rv = out ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to list it", root);
 	}
 	for (size_t i = 0; rv == 0 && i < *n; i++) {
 		const struct tag_info *tag = &found[i];

@@ -33,28 +33,28 @@ int tags_root_over(struct store *store, struct tags_root **root, struct pawl_err
 	return make_root(store, root, err);
 }
 
-int tags_root_open(const char *path, const char *hidden, bool create, struct tags_root **out,
+int tags_root_open(const char *path, const char *hidden, bool create, struct tags_root **root,
 	struct pawl_err *err)
 {
-	struct tags_root *root;
+	struct tags_root *opened;
 	struct store *store;
 	int rv = store_posix_open_split(path, hidden, create, &store, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = make_root(store, &root, err);
+	rv = make_root(store, &opened, err);
 	if (rv != 0) {
 		store_close(store);
 		return rv;
 	}
-	root->path = FAULT_MEM("root.alloc", strdup(path));
-	root->lock_dir = FAULT_MEM("root.alloc", strdup(hidden != NULL ? hidden : path));
-	if (root->path == NULL || root->lock_dir == NULL) {
-		tags_root_close(root);
+	opened->path = FAULT_MEM("root.alloc", strdup(path));
+	opened->lock_dir = FAULT_MEM("root.alloc", strdup(hidden != NULL ? hidden : path));
+	if (opened->path == NULL || opened->lock_dir == NULL) {
+		tags_root_close(opened);
 		return pawl_err_set(err, PAWL_ENOMEM, "root %s: no memory to open it", path);
 	}
-	*out = root;
+	*root = opened;
 	return 0;
 }
 

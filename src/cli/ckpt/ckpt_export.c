@@ -120,13 +120,12 @@ static bool on_arrived(void *user, uint64_t bytes)
 static int copy_file(struct export *export, struct reader *reader, const struct manifest_part *part,
 	struct pawl_err *err)
 {
-	const char *tag = export->manifest.tag;
 	char size[CLI_TEXT_MAX];
 	uint8_t *image = image_alloc(part->size_bytes);
 	int rv;
 
 	if (image == NULL) {
-		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
+		return pawl_err_sys(err, "%s/%s: memory for %s", export->manifest.tag, part->file,
 			cli_size(size, part->size_bytes));
 	}
 	progress_name(&export->progress, "", part->file);

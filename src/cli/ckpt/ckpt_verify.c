@@ -78,13 +78,12 @@ static int check_zip(const struct image *image, struct pawl_err *err)
 static int check_file(struct reader *reader, const struct manifest *manifest,
 	const struct manifest_part *part, struct pawl_err *err)
 {
-	const char *tag = manifest->tag;
 	char size[CLI_TEXT_MAX];
 	uint8_t *bytes = image_alloc(part->size_bytes);
 	int rv;
 
 	if (bytes == NULL) {
-		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
+		return pawl_err_sys(err, "%s/%s: memory for %s", manifest->tag, part->file,
 			cli_size(size, part->size_bytes));
 	}
 	rv = reader_read(reader, manifest, part, bytes, err);
@@ -93,7 +92,7 @@ static int check_file(struct reader *reader, const struct manifest *manifest,
 
 		rv = check_zip(&image, err);
 		if (rv != 0) {
-			rv = pawl_err_prefix(err, rv, "%s/%s", tag, part->file);
+			rv = pawl_err_prefix(err, rv, "%s/%s", manifest->tag, part->file);
 		}
 	}
 	image_free(bytes, part->size_bytes);

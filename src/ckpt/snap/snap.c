@@ -621,6 +621,17 @@ static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size
 	return rv;
 }
 
+/* Ends a snapshot that could not begin. */
+static void release_engine(struct snap *snap)
+{
+	if (snap->huge != NULL) {
+		huge_allow(snap->huge, true);
+	}
+	pthread_mutex_lock(&snap->lock);
+	end_snapshot(snap);
+	pthread_mutex_unlock(&snap->lock);
+}
+
 int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
 	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err)
 {
@@ -637,9 +648,7 @@ int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watc
 		rv = make_plain_list(snap, pieces, n, watch, err);
 	}
 	if (rv != 0) {
-		pthread_mutex_lock(&snap->lock);
-		end_snapshot(snap);
-		pthread_mutex_unlock(&snap->lock);
+		release_engine(snap);
 		return rv;
 	}
 	for (size_t i = 0; i < n; i++) {

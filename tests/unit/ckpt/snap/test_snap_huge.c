@@ -1,6 +1,7 @@
 /* Memory that is saved again becomes huge pages in idle time, stays so over snapshots, and is
  * watched as well as before. */
 #include "../lib/seed.h"
+#include "base/fault.h"
 #include "test_snap_world.h"
 
 #include <inttypes.h>
@@ -112,6 +113,28 @@ static void becomes_and_stays_huge(void **state)
 	world_close(&w);
 }
 
+static void goes_on_after_a_snapshot_that_could_not_begin(void **state)
+{
+	struct ckpt_piece other;
+	enum snap_proof proof;
+	struct world w;
+
+	open_small_pages(&w);
+	world_cut(&w, CKPT_PAGE, w.mem_bytes - 2 * CKPT_PAGE, 1, 0);
+	snapshot(&w);
+	other = w.pieces[0]; /* needs another list, for which there is no memory */
+	other.len_bytes = CKPT_PAGE;
+	snapshot(&w); /* from now on huge pages are being made */
+	fault_arm("snap.keys", 1, ENOMEM, true);
+	assert_int_equal(snap_begin(w.snap, &other, 1, true, world_done, &w, &proof, NULL),
+		PAWL_ENOMEM);
+	fault_disarm();
+	WITHIN_DOING(WITHIN_LONG_S,
+		huge_bytes_at(w.mem + w.mem_bytes / 2) >= (UNITS - 2) * WORLD_UNIT,
+		within_pace(0.01));
+	world_close(&w);
+}
+
 /* Snapshots, changes of the list and the end all come in the middle of making huge pages. */
 static void snapshots_do_not_wait_for_it(void **state)
 {
@@ -135,6 +158,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(becomes_and_stays_huge),
+		cmocka_unit_test(goes_on_after_a_snapshot_that_could_not_begin),
 		cmocka_unit_test(snapshots_do_not_wait_for_it),
 	};
 	struct watch watch;

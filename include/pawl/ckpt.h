@@ -123,6 +123,20 @@ struct pawl_ckpt_part {
  */
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
+#define PAWL_STEP_NONE UINT64_MAX /* the step of a save by tag: as high as the newest */
+
+/* How a rank saves by tag. */
+enum pawl_save_flag {
+	/* No other rank has a part in the save. */
+	PAWL_SAVE_ALONE = 1,
+	/* This session has saved the tag before: an agent started since adds to it, too. */
+	PAWL_SAVE_ADDS = 2,
+	/* The rank writes to the store itself, even if memory has room: for callers that wait until
+	 * the save is durable anyway. If another rank began the save, this rank's part goes to the
+	 * same place as that rank's. */
+	PAWL_SAVE_STREAM = 4,
+};
+
 /*
  * Saves by tag, for programs that name their checkpoints, or in which not all ranks take part in
  * each save (options.named; these calls then replace pawl_ckpt_save). Ranks are matched by tag. A
@@ -130,19 +144,11 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
  * name, the save fails. A rank's part in a tag is complete when it begins another tag, asks for a
  * checkpoint, waits, flushes or closes. Ranks that have never saved have no part in it.
  *
- * watch is as for pawl_ckpt_save.
+ * watch is as for pawl_ckpt_save; flags: of enum pawl_save_flag.
  *
  * A save of a tag that was saved before, since the ranks started, adds to that tag and replaces
  * partitions of the same names. step orders tags (PAWL_STEP_NONE: as high as the newest).
  */
-#define PAWL_STEP_NONE  UINT64_MAX
-#define PAWL_SAVE_ALONE 1u /* no other rank has a part in the save */
-#define PAWL_SAVE_ADDS                                                                             \
-	2u /* this session has saved the tag before: an agent started since adds to it, too */
-/* PAWL_SAVE_STREAM is for callers that wait until the save is durable anyway. If another rank began
- * the save, this rank's part goes to the same place as that rank's. */
-#define PAWL_SAVE_STREAM                                                                           \
-	4u /* the rank writes to the store itself, even if memory has room; see above */
 int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err);

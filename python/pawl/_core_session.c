@@ -110,12 +110,21 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	return 0;
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 static PyObject *session_close(struct session *self, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"timeout", NULL};
 	PyObject *seconds = Py_None;
 	struct pawl_ckpt *ckpt = self->ckpt;
 	struct pawl_err err;
+	int64_t due_ns;
 	int timeout_ms;
 	int rv;
 
@@ -127,8 +136,9 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 		Py_RETURN_NONE;
 	}
 	self->ckpt = NULL; /* no call may begin any more; those in progress may end */
-	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
-		if (timeout_ms >= 0 && waited_ms > timeout_ms) {
+	due_ns = timeout_ms >= 0 ? now_ns() + timeout_ms * INT64_C(1000000) : INT64_MAX;
+	while (self->users > 0) {
+		if (now_ns() > due_ns) {
 			self->ckpt = ckpt;
 			PyErr_SetString(PyExc_RuntimeError,
 				"close: another thread is in a call on this checkpointer");

@@ -15,7 +15,8 @@
  *   root_hosts.c      talks to the other hosts, if the ranks span hosts
  *   root_persist.c    hands jobs to the storage thread
  *   root_history.c    queues rows of the history and the events
- *   root_ask.c        has all ranks stop, or save, at the same step
+ *   root_schedule.c   decides when the next save is due
+ *   root_questions.c  has all ranks stop, or save, at the same step
  *   root_alerts.c     reports failures to users
  *   conn.c            sends frames to workers
  *   agent_progress.c  ends a drain, and the loop when idle
@@ -355,7 +356,7 @@ void root_rows_sweep(struct agent_root *root, bool all);
 /* Queues a row for an event of the workers. why may be NULL. */
 void root_event(struct agent_root *root, enum event_kind kind, const char *why);
 
-/* ---- root_ask.c ---- */
+/* ---- root_questions.c ---- */
 /*
  * Has a question answered yes. Ranks ask "shall I stop?" and "is a save due?" once a step. All must
  * get the same answer at the same step, or one would leave the others waiting in a collective. So
@@ -373,6 +374,8 @@ void root_request_stop(struct agent_root *root);
 void root_settle(struct agent_root *root, enum proto_question question);
 /* A rank whose count may be missing has left: the others need not wait for it. */
 void root_settle_all(struct agent_root *root);
+
+/* ---- root_schedule.c ---- */
 /* A rank requested save seq, or failed it. The next save is due an interval after the first rank
  * that does. */
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);

@@ -34,7 +34,7 @@ static int has_name(struct tags_root *root, const char *tag, bool *has, struct p
 	return tags_has_path(root->store, tag, has, err);
 }
 
-int posix_is_ours(struct tags_root *root, const char *name, bool *ours, struct pawl_err *err)
+int root_posix_is_ours(struct tags_root *root, const char *name, bool *ours, struct pawl_err *err)
 {
 	char inner[TAG_PATH_MAX];
 
@@ -52,17 +52,20 @@ static int check_complete(struct store *store, const char *tag, struct pawl_err 
 	int rv;
 
 	snprintf(path, sizeof(path), "%s/complete.txt", tag);
-	rv = store_read_small(store, path, &bytes, &len_bytes, POSIX_OK_BYTES, err);
+	rv = store_read_small(store, path, &bytes, &len_bytes, ROOT_POSIX_OK_BYTES, err);
 	if (rv == PAWL_ELIMIT) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " POSIX_OK, tag);
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " ROOT_POSIX_OK,
+			tag);
 	}
 	if (rv != 0) {
 		return tags_as_broken(rv, tag, "complete.txt", err);
 	}
-	ok = len_bytes == POSIX_OK_BYTES && memcmp(bytes, POSIX_OK, POSIX_OK_BYTES) == 0;
+	ok = len_bytes == ROOT_POSIX_OK_BYTES &&
+		memcmp(bytes, ROOT_POSIX_OK, ROOT_POSIX_OK_BYTES) == 0;
 	free(bytes);
 	if (!ok) {
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " POSIX_OK, tag);
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " ROOT_POSIX_OK,
+			tag);
 	}
 	return 0;
 }
@@ -184,7 +187,7 @@ static int drop(struct tags_root *root, const struct tag_info *tags, size_t n, c
 		if (keep[i]) {
 			continue;
 		}
-		posix_hide_name(gone, tags[i].tag, ".del");
+		root_posix_hide_name(gone, tags[i].tag, ".del");
 		rv = store_remove(store, gone, err); /* left by a removal that failed */
 		if (rv == 0) {
 			rv = store_rename(store, tags[i].tag, gone, STORE_REPLACE, err);
@@ -196,7 +199,7 @@ static int drop(struct tags_root *root, const struct tag_info *tags, size_t n, c
 	}
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		if (!keep[i]) {
-			posix_hide_name(gone, tags[i].tag, ".del");
+			root_posix_hide_name(gone, tags[i].tag, ".del");
 			rv = store_remove(store, gone, err);
 		}
 	}
@@ -296,22 +299,22 @@ const struct tags_root_ops root_posix_ops = {
 	.bad_dir = POSIX_BAD_DIR,
 	.list = list,
 	.has_name = has_name,
-	.is_ours = posix_is_ours,
+	.is_ours = root_posix_is_ours,
 	.check_place = check_place,
 	.read_manifest = read_manifest,
-	.begin = posix_begin,
-	.begin_shared = posix_begin_shared,
-	.draft_manifest = posix_draft_manifest,
-	.sync_files = posix_sync_files,
-	.keep_part = posix_keep_part,
-	.adopt = posix_adopt,
-	.publish = posix_publish,
-	.abandon = posix_abandon,
-	.seal = posix_seal,
+	.begin = root_posix_begin,
+	.begin_shared = root_posix_begin_shared,
+	.draft_manifest = root_posix_draft_manifest,
+	.sync_files = root_posix_sync_files,
+	.keep_part = root_posix_keep_part,
+	.adopt = root_posix_adopt,
+	.publish = root_posix_publish,
+	.abandon = root_posix_abandon,
+	.seal = root_posix_seal,
 	.quarantine = quarantine,
 	.drop = drop,
-	.leftovers = posix_leftovers,
-	.recover = posix_recover,
+	.leftovers = root_posix_leftovers,
+	.recover = root_posix_recover,
 	.lock = lock,
 	.unlock = unlock,
 	.holds = holds,

@@ -46,7 +46,7 @@ _Static_assert(1 + 1 + CKPT_FOLDERS_MAX + 1 <= STORE_NEST_MAX,
 
 /* ---- hidden names ---- */
 
-void posix_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
+void root_posix_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
 {
 	snprintf(name, TAG_NAME_MAX, HIDDEN_PREFIX "%s%s", tag, suffix);
 }
@@ -93,7 +93,7 @@ static int recover_tag(struct store *store, const char *tag, struct pawl_err *er
 	int rv = tags_has_path(store, tag, &has_tag, err);
 
 	for (int i = 0; i < HIDDEN && rv == 0; i++) {
-		posix_hide_name(names[i], tag, suffixes[i]);
+		root_posix_hide_name(names[i], tag, suffixes[i]);
 		rv = tags_has_path(store, names[i], &has[i], err);
 	}
 	if (rv == 0 && has[OLD]) { /* only a directory is put back, since a tag is one */
@@ -113,7 +113,7 @@ static int recover_tag(struct store *store, const char *tag, struct pawl_err *er
 	return rv;
 }
 
-int posix_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,
+int root_posix_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *n,
 	struct pawl_err *err)
 {
 	struct tag_leftover *list;
@@ -149,7 +149,7 @@ int posix_leftovers(struct tags_root *root, struct tag_leftover **left, size_t *
 	return rv;
 }
 
-int posix_recover(struct tags_root *root, struct pawl_err *err)
+int root_posix_recover(struct tags_root *root, struct pawl_err *err)
 {
 	struct tag_names names;
 	int rv;
@@ -181,40 +181,41 @@ static int make_draft(struct store *store, struct tag_draft *draft, struct pawl_
 	return rv == 0 ? store_mkdir(store, inner, err) : rv;
 }
 
-int posix_begin(struct tags_root *root, struct tag_draft *draft, struct pawl_err *err)
+int root_posix_begin(struct tags_root *root, struct tag_draft *draft, struct pawl_err *err)
 {
 	char fresh[TAG_NAME_MAX];
 	int rv = recover_tag(root->store, draft->tag, err);
 
-	posix_hide_name(fresh, draft->tag, ".new");
+	root_posix_hide_name(fresh, draft->tag, ".new");
 	memcpy(draft->dir, fresh, sizeof(fresh));
 	return rv == 0 ? make_draft(root->store, draft, err) : rv;
 }
 
 /* tags_recover takes the directory of a shared draft for an unfinished tag. */
-int posix_begin_shared(struct tags_root *root, const char *id, struct tag_draft *draft,
+int root_posix_begin_shared(struct tags_root *root, const char *id, struct tag_draft *draft,
 	struct pawl_err *err)
 {
 	char fresh[TAG_NAME_MAX];
 
-	posix_hide_name(fresh, id, ".new");
+	root_posix_hide_name(fresh, id, ".new");
 	memcpy(draft->dir, fresh, sizeof(fresh));
 	return make_draft(root->store, draft, err);
 }
 
-int posix_draft_manifest(const struct tag_draft *draft, struct manifest *manifest,
+int root_posix_draft_manifest(const struct tag_draft *draft, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	return 0; /* all files lie in the tag's directory */
 }
 
-int posix_sync_files(struct tags_root *root, const struct tag_draft *draft, struct pawl_err *err)
+int root_posix_sync_files(struct tags_root *root, const struct tag_draft *draft,
+	struct pawl_err *err)
 {
 	return store_sync_dir(root->store, draft->dir, err);
 }
 
 /* Keeps a part by hard links. */
-int posix_keep_part(struct tags_root *root, const struct tag_draft *draft,
+int root_posix_keep_part(struct tags_root *root, const struct tag_draft *draft,
 	struct manifest *manifest, const struct manifest *from, const struct manifest_part *old,
 	struct manifest_part *part, struct pawl_err *err)
 {
@@ -273,16 +274,26 @@ static int sync_folders(struct store *store, const char *dir, const struct manif
 	return rv;
 }
 
+/* Says that all in dir is there and durable: the last step before it gets its name. */
+static int write_complete(struct store *store, const char *dir, struct pawl_err *err)
+{
+	char complete[TAG_PATH_MAX];
+	int rv;
+
+	snprintf(complete, sizeof(complete), "%s/complete.txt", dir);
+	rv = store_write_small(store, complete, ROOT_POSIX_OK, ROOT_POSIX_OK_BYTES, err);
+	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+}
+
 /* Makes the content of dir complete and durable: names, then manifest, then complete.txt. */
-static int seal_dir(struct store *store, const char *dir, const struct manifest *manifest,
+static int finish_dir(struct store *store, const char *dir, const struct manifest *manifest,
 	const struct wire_out *encoded, struct pawl_err *err)
 {
-	char inner[TAG_PATH_MAX], file[TAG_PATH_MAX], complete[TAG_PATH_MAX];
+	char inner[TAG_PATH_MAX], file[TAG_PATH_MAX];
 	int rv;
 
 	snprintf(inner, sizeof(inner), "%s/.pawl", dir);
 	snprintf(file, sizeof(file), "%s/.pawl/manifest", dir);
-	snprintf(complete, sizeof(complete), "%s/complete.txt", dir);
 	rv = sync_folders(store, dir, manifest, err);
 	if (rv == 0) {
 		rv = store_sync_dir(store, dir, err);
@@ -293,20 +304,12 @@ static int seal_dir(struct store *store, const char *dir, const struct manifest 
 	if (rv == 0) {
 		rv = store_sync_dir(store, inner, err);
 	}
-	if (rv == 0) {
-		rv = store_write_small(store, complete, POSIX_OK, POSIX_OK_BYTES, err);
-	}
-	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+	return rv == 0 ? write_complete(store, dir, err) : rv;
 }
 
-int posix_seal(struct tags_root *root, const char *tag, struct pawl_err *err)
+int root_posix_seal(struct tags_root *root, const char *tag, struct pawl_err *err)
 {
-	char complete[TAG_PATH_MAX];
-	int rv;
-
-	snprintf(complete, sizeof(complete), "%s/complete.txt", tag);
-	rv = store_write_small(root->store, complete, POSIX_OK, POSIX_OK_BYTES, err);
-	return rv == 0 ? store_sync_dir(root->store, tag, err) : rv;
+	return write_complete(root->store, tag, err);
 }
 
 /* Replaces the tag by dir where the system cannot exchange two names. */
@@ -316,7 +319,7 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	char old[TAG_NAME_MAX];
 	int rv;
 
-	posix_hide_name(old, tag, ".old");
+	root_posix_hide_name(old, tag, ".old");
 	rv = store_rename(store, tag, old, STORE_REPLACE, err);
 	if (rv != 0) {
 		return rv;
@@ -413,8 +416,8 @@ static int adopt(struct store *store, const char *tag, const char *dir, const st
 	return rv == 0 ? foreign.rv : rv;
 }
 
-int posix_adopt(struct tags_root *root, const struct tag_draft *draft, const struct manifest *ours,
-	struct pawl_err *err)
+int root_posix_adopt(struct tags_root *root, const struct tag_draft *draft,
+	const struct manifest *ours, struct pawl_err *err)
 {
 	return adopt(root->store, draft->tag, draft->dir, ours, err);
 }
@@ -428,7 +431,7 @@ static int adopt_foreign(struct tags_root *root, const char *tag, const char *di
 	bool ours;
 	int rv;
 
-	rv = posix_is_ours(root, tag, &ours, err);
+	rv = root_posix_is_ours(root, tag, &ours, err);
 	if (rv != 0 || ours) {
 		return rv;
 	}
@@ -473,14 +476,14 @@ static int name_dir(struct tags_root *root, const char *tag, const char *dir, st
 	return rv;
 }
 
-int posix_publish(struct tags_root *root, const struct tag_draft *draft,
+int root_posix_publish(struct tags_root *root, const struct tag_draft *draft,
 	const struct manifest *manifest, const struct wire_out *encoded, struct pawl_err *err)
 {
 	char dir[TAG_NAME_MAX];
 	int rv = 0;
 
 	ASSERT(manifest->folders_n == 0);
-	posix_hide_name(dir, draft->tag, ".new");
+	root_posix_hide_name(dir, draft->tag, ".new");
 	if (strcmp(draft->dir, dir) != 0) {
 		/* The draft is shared. An earlier attempt may have left a directory of that
 		 * name. */
@@ -488,17 +491,17 @@ int posix_publish(struct tags_root *root, const struct tag_draft *draft,
 		rv = store_rename(root->store, draft->dir, dir, STORE_REPLACE, err);
 	}
 	if (rv == 0) {
-		rv = seal_dir(root->store, dir, manifest, encoded, err);
+		rv = finish_dir(root->store, dir, manifest, encoded, err);
 	}
 	return rv == 0 ? name_dir(root, draft->tag, dir, err) : rv;
 }
 
-void posix_abandon(struct tags_root *root, const struct tag_draft *draft)
+void root_posix_abandon(struct tags_root *root, const struct tag_draft *draft)
 {
 	char dir[TAG_NAME_MAX];
 
 	recover_tag(root->store, draft->tag, NULL);
-	posix_hide_name(dir, draft->tag, ".new");
+	root_posix_hide_name(dir, draft->tag, ".new");
 	if (draft->dir[0] != '\0' && strcmp(draft->dir, dir) != 0) {
 		store_remove(root->store, draft->dir, NULL); /* the draft is shared */
 	}

@@ -34,7 +34,7 @@ static int open_auto(struct aio **aio, unsigned depth, struct pawl_err *err)
 
 int aio_open(struct aio **aio, enum aio_kind kind, unsigned depth, struct pawl_err *err)
 {
-	int rv;
+	int rv = PAWL_EINVAL;
 
 	ASSERT(depth > 0 && depth <= AIO_DEPTH_MAX);
 	switch (kind) {
@@ -44,7 +44,7 @@ int aio_open(struct aio **aio, enum aio_kind kind, unsigned depth, struct pawl_e
 	case AIO_THREADS:
 		rv = aio_threads_open(aio, err);
 		break;
-	default:
+	case AIO_AUTO:
 		rv = open_auto(aio, depth, err);
 		break;
 	}

@@ -95,11 +95,14 @@ static int ensure_room(struct pawl_ckpt *ckpt, uint64_t need_bytes, struct pawl_
 /* Copies the newest partition into the arena. */
 static int stage(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	const struct session_arena *arena = &ckpt->memory.arenas[ckpt->build.slot];
+	const struct session_arena *arena;
 	size_t first = ckpt->layout.pieces.n;
-	int rv = session_list_part(ckpt, ckpt->layout.parts_n - 1, arena->map, err);
+	int rv;
 
-	ASSERT(ckpt->build.slot >= 0 && arena->size_bytes >= ckpt->build.used_bytes);
+	ASSERT(ckpt->build.slot >= 0);
+	arena = &ckpt->memory.arenas[ckpt->build.slot];
+	ASSERT(arena->size_bytes >= ckpt->build.used_bytes);
+	rv = session_list_part(ckpt, ckpt->layout.parts_n - 1, arena->map, err);
 	if (rv != 0 || ckpt->layout.pieces.n == first) {
 		return rv;
 	}

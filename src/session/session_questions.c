@@ -1,5 +1,5 @@
 /* Inside a worker: the questions that ranks ask once a step, and that have one answer for all of
- * them. See session.h, session_due.c, and root_ask.c. */
+ * them. See session.h, session_due.c, and agent/root_questions.c. */
 #include "session/session.h"
 
 #include "base/clock.h"

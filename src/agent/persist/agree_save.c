@@ -224,11 +224,9 @@ static int leader_end(struct agree *agree, uint64_t n, const struct manifest *ma
 	}
 	/* Without parts, nobody had anything to save under this tag. */
 	if (rv == 0 && whole.parts_n > 0) {
-		FAULT_CRASH("hosts.crash.merged");
 		rv = publish(agree, &whole, err);
 	}
 	if (rv == 0) {
-		FAULT_CRASH("hosts.crash.published");
 		*files = whole.parts_n;
 		*size_bytes = manifest_bytes(&whole);
 		agree_msg_put_status(&agree->out, &status);
@@ -259,7 +257,6 @@ int agree_save_end(struct agree *agree, uint64_t n, const struct manifest *manif
 		rv = leader_end(agree, n, manifest, record, files, size_bytes, part, err);
 	} else {
 		rv = send_part(agree, n, manifest, record, err);
-		FAULT_CRASH("hosts.crash.said");
 		rv = rv == 0 ? agree_await_result(agree, AGREE_ROUND_SAVE, n, &status, err) : rv;
 		memcpy(part, status.part, sizeof(status.part));
 	}

@@ -161,7 +161,7 @@ int coll_control_init(struct coll_control *control, uint32_t rank, uint32_t rank
 {
 	control->rank = rank;
 	control->ranks = ranks;
-	control->peers = FAULT_MEM("coll.talk", calloc(ranks, sizeof(*control->peers)));
+	control->peers = FAULT_MEM("coll.control", calloc(ranks, sizeof(*control->peers)));
 	if (!control->peers) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	}
@@ -273,7 +273,7 @@ static void detach_message(struct control_peer *peer, const struct coll_message 
 	}
 	if (peer->out_message == message) {
 		peer->out_message = NULL;
-		peer->remainder = FAULT_MEM("coll.talk", malloc(peer->out_left + 1));
+		peer->remainder = FAULT_MEM("coll.control", malloc(peer->out_left + 1));
 		if (peer->remainder) {
 			memcpy(peer->remainder, peer->out_bytes, peer->out_left);
 		}
@@ -325,7 +325,7 @@ void coll_control_leave(struct coll_control *control, uint64_t number)
 static struct control_notices *notices_of(struct control_peer *peer)
 {
 	if (!peer->notices) {
-		peer->notices = FAULT_MEM("coll.talk", calloc(1, sizeof(*peer->notices)));
+		peer->notices = FAULT_MEM("coll.control", calloc(1, sizeof(*peer->notices)));
 	}
 	return peer->notices;
 }
@@ -520,7 +520,7 @@ static bool keep_offer(struct coll_control *control, const struct control_offer 
 		struct control_offer *more = NULL;
 
 		if (cap <= CONTROL_OFFERS_MAX) {
-			more = FAULT_MEM("coll.talk",
+			more = FAULT_MEM("coll.control",
 				realloc(control->offers, cap * sizeof(*control->offers)));
 		}
 		if (!more) {

@@ -646,7 +646,7 @@ static int open_run_file(const struct local_run *run, const char *name, int flag
 	char path[PATH_MAX + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", run->dir, name);
-	*fd = FAULT_SYS("local.kept", open(path, flags | O_CLOEXEC | O_NOFOLLOW));
+	*fd = FAULT_SYS("local.run_file", open(path, flags | O_CLOEXEC | O_NOFOLLOW));
 	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
 }
 

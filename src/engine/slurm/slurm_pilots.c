@@ -88,11 +88,14 @@ static void read_have(struct pilot *pilot, int64_t now_ns)
 
 static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 {
-	const struct core_pool *pool = &s->options.pools[pilot->pool].pool;
-	struct pending_event *pending = slurm_post(s, CORE_NODE_REPORTED);
-	struct pool_request *request = &s->requests[pilot->pool];
+	const struct core_pool *pool;
+	struct pending_event *pending;
+	struct pool_request *request;
 
 	ASSERT(pilot->pool < s->options.pools_n && !pilot->lost);
+	pool = &s->options.pools[pilot->pool].pool;
+	request = &s->requests[pilot->pool];
+	pending = slurm_post(s, CORE_NODE_REPORTED);
 	if (!pending) {
 		return;
 	}

@@ -221,12 +221,24 @@ static bool has_share_option(const char *const *args)
 	return false;
 }
 
+/* The words of a command; a NULL follows the last one. */
+struct args {
+	const char *at[ARGS_MAX];
+	uint32_t n;
+};
+
+static void add_arg(struct args *args, const char *arg)
+{
+	ASSERT(args->n + 1 < ARGS_MAX);
+	args->at[args->n++] = arg;
+}
+
 static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 {
 	const struct slurm_pool *of = &s->options.pools[pool];
-	const char *args[ARGS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
-		"--open-mode=append"};
-	uint32_t n = 5;
+	struct args args = {
+		.at = {"sbatch", "--parsable", "--nodes=1", "--requeue", "--open-mode=append"},
+		.n = 5};
 	char name[NAME_BYTES];
 	char named[NAME_BYTES + 16];
 	char signal[32];
@@ -244,30 +256,29 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	snprintf(script, sizeof(script), "%s/pilot.sh", s->options.spool);
 	snprintf(fence, sizeof(fence), "%" PRId64, (int64_t)(s->options.fence_ns / NS_PER_S));
 	snprintf(wait, sizeof(wait), "%" PRId64, (int64_t)(s->kill_wait_ns / NS_PER_S));
-	args[n++] = named;
-	args[n++] = signal;
-	args[n++] = output;
-	args[n++] = chdir;
+	add_arg(&args, named);
+	add_arg(&args, signal);
+	add_arg(&args, output);
+	add_arg(&args, chdir);
 	if (!has_share_option(of->args)) {
-		args[n++] = "--exclusive";
+		add_arg(&args, "--exclusive");
 	}
 	for (uint32_t i = 0; of->args && of->args[i]; i++) {
-		args[n++] = of->args[i];
+		add_arg(&args, of->args[i]);
 	}
-	args[n++] = script;
-	args[n++] = s->options.program;
-	args[n++] = "pilot";
-	args[n++] = "--fence";
-	args[n++] = fence;
-	args[n++] = "--kill-wait";
-	args[n++] = wait;
+	add_arg(&args, script);
+	add_arg(&args, s->options.program);
+	add_arg(&args, "pilot");
+	add_arg(&args, "--fence");
+	add_arg(&args, fence);
+	add_arg(&args, "--kill-wait");
+	add_arg(&args, wait);
 	for (uint32_t i = 0; of->scratch && of->scratch[i]; i++) {
-		args[n++] = "--scratch";
-		args[n++] = of->scratch[i];
+		add_arg(&args, "--scratch");
+		add_arg(&args, of->scratch[i]);
 	}
-	args[n++] = s->options.spool;
-	ASSERT(n < ARGS_MAX); /* a NULL follows */
-	return slurm_commands_add(s->commands, args, on_submitted, s, pool, err);
+	add_arg(&args, s->options.spool);
+	return slurm_commands_add(s->commands, args.at, on_submitted, s, pool, err);
 }
 
 /* Submits one of the requested pilots that are not queued yet. Only one sbatch is queued at a time,

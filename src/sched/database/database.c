@@ -182,7 +182,7 @@ static int fail(const struct sched_database *db, const char *what, int rc, struc
 
 static int run_text(struct sched_database *db, const char *text, struct pawl_err *err)
 {
-	int rc = FAULT_SYS("sched.store", sqlite3_exec(db->sql, text, NULL, NULL, NULL));
+	int rc = FAULT_SYS("sched.database", sqlite3_exec(db->sql, text, NULL, NULL, NULL));
 
 	return rc == SQLITE_OK ? 0 : fail(db, "set up", rc, err);
 }
@@ -195,7 +195,7 @@ static int step(struct sched_database *db, enum statement which, const char *wha
 	int rc;
 
 	errno = 0;
-	rc = FAULT_SYS("sched.store", sqlite3_step(db->statements[which]));
+	rc = FAULT_SYS("sched.database", sqlite3_step(db->statements[which]));
 	if (rc == SQLITE_ROW) {
 		return 1;
 	}
@@ -220,7 +220,7 @@ static int read_number(struct sched_database *db, const char *text, int *number,
 	sqlite3_stmt *stmt = NULL;
 	int rc = sqlite3_prepare_v2(db->sql, text, -1, &stmt, NULL);
 
-	rc = rc == SQLITE_OK ? FAULT_SYS("sched.store", sqlite3_step(stmt)) : rc;
+	rc = rc == SQLITE_OK ? FAULT_SYS("sched.database", sqlite3_step(stmt)) : rc;
 	if (rc != SQLITE_ROW) {
 		int rv = fail(db, "open", rc, err);
 
@@ -322,7 +322,7 @@ static int open_file(struct sched_database *db, bool make, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	rc = FAULT_SYS("sched.store", sqlite3_open_v2(db->path, &db->sql, flags, NULL));
+	rc = FAULT_SYS("sched.database", sqlite3_open_v2(db->path, &db->sql, flags, NULL));
 	if (rc != SQLITE_OK) {
 		return fail(db, "open", rc, err);
 	}
@@ -343,13 +343,13 @@ static int open_file(struct sched_database *db, bool make, struct pawl_err *err)
 int sched_database_open(struct sched_database **out, const char *path, bool make,
 	struct pawl_err *err)
 {
-	struct sched_database *db = FAULT_MEM("sched.store", calloc(1, sizeof(*db)));
+	struct sched_database *db = FAULT_MEM("sched.database", calloc(1, sizeof(*db)));
 	int rv;
 
 	if (!db) {
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	}
-	db->path = FAULT_MEM("sched.store", strdup(path));
+	db->path = FAULT_MEM("sched.database", strdup(path));
 	rv = db->path ? open_file(db, make, err)
 		      : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	if (rv != 0) {
@@ -561,10 +561,10 @@ static int add_row(struct sched_database *db, struct loaded *l, struct pawl_err 
 		    (uint64_t)sqlite3_column_int64(q, 1), err) != 0) {
 		return PAWL_ECORRUPT;
 	}
-	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	copy = FAULT_MEM("sched.database", malloc((size_t)len + 1));
 	if (copy && l->n == l->max) {
 		uint32_t max = 2 * l->max + 64;
-		void *more = FAULT_MEM("sched.store", realloc(l->rows, max * sizeof(*l->rows)));
+		void *more = FAULT_MEM("sched.database", realloc(l->rows, max * sizeof(*l->rows)));
 
 		if (!more) {
 			free(copy);
@@ -717,7 +717,7 @@ int sched_database_spec(struct sched_database *db, uint64_t job, uint8_t **bytes
 		return PAWL_ECORRUPT;
 	}
 	len = sqlite3_column_bytes(q, 0);
-	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	copy = FAULT_MEM("sched.database", malloc((size_t)len + 1));
 	if (copy && len > 0) {
 		memcpy(copy, sqlite3_column_blob(q, 0), (size_t)len);
 	}

@@ -27,7 +27,7 @@ int database_header_check(const char *path, struct pawl_err *err)
 	uint32_t application;
 	char log[PATH_MAX];
 	ssize_t n;
-	int fd = FAULT_SYS("sched.store", open(path, O_RDONLY | O_CLOEXEC));
+	int fd = FAULT_SYS("sched.database", open(path, O_RDONLY | O_CLOEXEC));
 
 	if (fd < 0) {
 		return errno == ENOENT ? pawl_err_set(err, PAWL_ENOENT, "%s does not exist", path)

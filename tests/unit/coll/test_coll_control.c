@@ -216,7 +216,7 @@ static void notices_are_received(void **state)
 
 	open_pair(&p);
 	assert_null(coll_control_last_notice(&p.controls[1], 0, &len));
-	fault_arm("coll.talk", 1, ENOMEM, false);
+	fault_arm("coll.control", 1, ENOMEM, false);
 	assert_int_equal(coll_control_send_notice(&p.controls[1], 0, notice, 3, NULL), PAWL_ENOMEM);
 	fault_disarm();
 	assert_int_equal(coll_control_send_notice(&p.controls[0], 1, notice, 3, NULL), 0);

@@ -713,7 +713,7 @@ static void malformed_endpoints(void **state)
 /* The n-th allocation fails, for all n, until opening and joining succeed. */
 static void faults(void **state)
 {
-	const char *const points[] = {"coll.group", "coll.talk", "coll.shm"};
+	const char *const points[] = {"coll.group", "coll.control", "coll.shm"};
 
 	for (size_t i = 0; i < 3; i++) {
 		int rv = -1;

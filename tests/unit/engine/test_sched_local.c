@@ -314,7 +314,7 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	local_close(lw.local);
 	fault_arm("local.socket", 1, EMFILE, false);
 	assert_int_equal(try_engine(&err), PAWL_EIO);
-	fault_arm("local.kept", 1, ENFILE, false);
+	fault_arm("local.run_file", 1, ENFILE, false);
 	assert_int_equal(try_engine(&err), PAWL_EIO);
 	fault_arm("run.load", 1, EIO, false);
 	assert_int_equal(try_engine(&err), PAWL_EIO);

@@ -332,7 +332,7 @@ static void a_crash_or_an_error_at_any_call_loses_nothing(void **state)
 			if (pid == 0) {
 				int rv;
 
-				fault_arm("sched.store", n, kind == 0 ? -1 : EIO, kind == 2);
+				fault_arm("sched.database", n, kind == 0 ? -1 : EIO, kind == 2);
 				rv = live(first_seed, 6);
 				_exit(rv == 0 ? 0 : rv == PAWL_EIO || rv == PAWL_ENOMEM ? 1 : 2);
 			}

@@ -292,19 +292,17 @@ struct made {
 };
 
 struct update {
-	struct job job;                       /* the part being written */
-	const struct manifest *manifest;      /* manifest being made; NULL: without folders */
-	const struct manifest *base_manifest; /* manifest of the base */
-	const struct manifest_part *base;     /* the previous part */
-	struct made *made;                    /* one entry per chunk */
-	uint32_t chunks_n;                    /* chunks of the part */
-	uint32_t same_n;                      /* unchanged chunks */
+	struct job job;                /* the part being written */
+	const struct write_base *base; /* the previous part */
+	struct made *made;             /* one entry per chunk */
+	uint32_t chunks_n;             /* chunks of the part */
+	uint32_t same_n;               /* unchanged chunks */
 };
 
 /* Completes all chunks, computes their checksums, and finds those that are unchanged. */
 static int make_all(struct update *update)
 {
-	const struct manifest_part *base = update->base;
+	const struct manifest_part *base = update->base->part;
 	struct manifest_part *part = update->job.part;
 	int rv = 0;
 
@@ -363,11 +361,11 @@ static int write_file(struct update *update, const char *path, uint64_t size_byt
  * source. */
 static uint32_t find_run(const struct update *update, uint32_t first)
 {
-	struct manifest_place from = manifest_place(update->base, first);
+	struct manifest_place from = manifest_place(update->base->part, first);
 	uint32_t end = first + 1;
 
 	while (end < update->chunks_n && update->made[end].same) {
-		struct manifest_place place = manifest_place(update->base, end);
+		struct manifest_place place = manifest_place(update->base->part, end);
 
 		if (place.source != from.source || place.chunk != from.chunk + (end - first)) {
 			break;
@@ -387,7 +385,7 @@ static int clone_same(struct update *update, struct store_file *const *sources)
 		uint32_t end = update->made[i].same ? find_run(update, i) : i + 1;
 
 		if (update->made[i].same) {
-			struct manifest_place place = manifest_place(update->base, i);
+			struct manifest_place place = manifest_place(update->base->part, i);
 			uint64_t off = (uint64_t)i * CKPT_CHUNK;
 			struct store_range to = {job->file, off};
 			struct store_range from = {sources[place.source],
@@ -413,8 +411,8 @@ static int write_cloned(struct update *update)
 	char path[STORE_PATH_MAX];
 	int rv = 0;
 
-	for (uint32_t i = 0; i < manifest_files_n(update->base) && rv == 0; i++) {
-		manifest_path(path, sizeof(path), update->base_manifest, update->base, i);
+	for (uint32_t i = 0; i < manifest_files_n(update->base->part) && rv == 0; i++) {
+		manifest_path(path, sizeof(path), update->base->manifest, update->base->part, i);
 		rv = store_open(store, path, &sources[i], NULL, job->err);
 	}
 	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
@@ -457,15 +455,15 @@ static bool place_chunks(struct update *update, uint32_t *from)
 			changed_bytes += chunk_bytes(&update->job, (uint64_t)i * CKPT_CHUNK);
 			continue;
 		}
-		place = manifest_place(update->base, i);
-		ASSERT(place.source < manifest_files_n(update->base));
+		place = manifest_place(update->base->part, i);
+		ASSERT(place.source < manifest_files_n(update->base->part));
 		if (source_of[place.source] == UINT32_MAX) {
 			if (part->sources_n == MANIFEST_SOURCES) {
 				return false;
 			}
 			from[part->sources_n] = place.source;
 			part->sources[part->sources_n] =
-				manifest_file_bytes(update->base, place.source);
+				manifest_file_bytes(update->base->part, place.source);
 			source_of[place.source] = part->sources_n++;
 		}
 		part->places[i] = (struct manifest_place){source_of[place.source], place.chunk};
@@ -484,7 +482,7 @@ static int link_file(struct update *update, uint32_t from, uint32_t to)
 	char fresh[STORE_PATH_MAX];
 	int rv;
 
-	manifest_path(old, sizeof(old), update->base_manifest, update->base, from);
+	manifest_path(old, sizeof(old), update->base->manifest, update->base->part, from);
 	manifest_file_path(fresh, sizeof(fresh), job->dir, job->part, to);
 	rv = store_mkdirs(store, fresh, job->err);
 	return rv == 0 ? store_link(store, old, fresh, job->err) : rv;
@@ -517,8 +515,8 @@ static int write_own(struct update *update)
 /* Returns whether the base's file is a whole file with the part's content. */
 static bool is_unchanged_file(const struct update *update)
 {
-	return update->same_n == update->chunks_n && update->base->sources_n == 0 &&
-		update->base->size_bytes == update->job.part->size_bytes;
+	return update->same_n == update->chunks_n && update->base->part->sources_n == 0 &&
+		update->base->part->size_bytes == update->job.part->size_bytes;
 }
 
 /* Writes a linked part, or links the whole file if nothing changed. PAWL_ENOTSUP: neither is
@@ -553,19 +551,20 @@ static int write_linked(struct update *update)
  * by now. */
 static int use_file(struct update *update, uint32_t from, uint32_t to)
 {
-	const struct manifest_file *file = &update->base->at[from];
-	const char *dir = update->base_manifest->folders[file->folder].dir;
-	uint32_t folder = manifest_find_folder(update->manifest, dir);
+	const struct manifest_file *file = &update->base->part->at[from];
+	const char *dir = update->base->manifest->folders[file->folder].dir;
+	uint32_t folder = manifest_find_folder(update->base->into, dir);
 	char path[STORE_PATH_MAX];
 	enum store_kind kind;
 	uint64_t size_bytes;
 	int rv;
 
 	ASSERT(folder != UINT32_MAX); /* the caller has added the base's folders */
-	manifest_path(path, sizeof(path), update->base_manifest, update->base, from);
+	manifest_path(path, sizeof(path), update->base->manifest, update->base->part, from);
 	rv = store_stat(update->job.writer->store, path, &kind, &size_bytes, update->job.err);
 	if (rv == 0 &&
-		(kind != STORE_FILE || size_bytes != manifest_file_bytes(update->base, from))) {
+		(kind != STORE_FILE ||
+			size_bytes != manifest_file_bytes(update->base->part, from))) {
 		rv = PAWL_ENOENT;
 	}
 	if (rv == 0) {
@@ -583,7 +582,7 @@ static int write_used(struct update *update)
 	bool all = update->same_n == update->chunks_n;
 	int rv = 0;
 
-	if (strcmp(part->file, update->base->file) != 0) {
+	if (strcmp(part->file, update->base->part->file) != 0) {
 		return PAWL_ENOTSUP; /* files are found by the part's name */
 	}
 	if (is_unchanged_file(update)) {
@@ -620,7 +619,7 @@ static int write_shared(struct update *update)
 {
 	int rv;
 
-	if (update->base_manifest->folders_n > 0) {
+	if (update->base->manifest->folders_n > 0) {
 		return write_used(update);
 	}
 	rv = write_cloned(update);
@@ -639,13 +638,13 @@ static int write_update(struct update *update)
 	if (rv == PAWL_ENOTSUP || rv == PAWL_ENOENT) {
 		return write_whole(update);
 	}
-	update->job.part->depth = update->base->depth + 1;
+	update->job.part->depth = update->base->part->depth + 1;
 	return rv;
 }
 
-int writer_update(struct writer *writer, const char *dir, const struct manifest *manifest,
-	struct manifest_part *part, struct zip_plan *plan, const struct write_source *source,
-	const struct manifest *base, const struct manifest_part *base_part, struct pawl_err *err)
+int writer_update(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, const struct write_base *base,
+	struct pawl_err *err)
 {
 	struct update update = {.job = {.writer = writer,
 					.dir = dir,
@@ -653,14 +652,12 @@ int writer_update(struct writer *writer, const char *dir, const struct manifest 
 					.plan = plan,
 					.source = source,
 					.err = err},
-		.manifest = manifest,
-		.base_manifest = base,
-		.base = base_part,
+		.base = base,
 		.chunks_n = ckpt_chunks(plan->size_bytes)};
 	int rv;
 
 	ASSERT(part->chunks_n == update.chunks_n);
-	ASSERT(part->sums != NULL && base_part->sums != NULL && writer->bounces == NULL);
+	ASSERT(part->sums != NULL && base->part->sums != NULL && writer->bounces == NULL);
 	update.made =
 		FAULT_MEM("writer.update", calloc(update.chunks_n + 1u, sizeof(*update.made)));
 	if (update.made == NULL) {

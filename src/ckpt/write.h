@@ -37,24 +37,30 @@ void writer_close(struct writer *writer); /* NULL is fine */
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
 	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err);
 
+/* What an update can share. */
+struct write_base {
+	const struct manifest *manifest;  /* a durable tag's, of the same store */
+	const struct manifest_part *part; /* one of the manifest's parts, with sums */
+	const struct manifest *into;      /* manifest being made; NULL: without folders */
+};
+
 /*
- * Writes a part as writer_write does, except for chunks that are unchanged from base_part, a part
- * with sums of base, the manifest of a durable tag of the same store. A chunk counts as unchanged
- * if it has the same length, CRC-32C and CRC-32: together they miss one change in 2^64. source must
- * yield its own memory. Three ways, by what the store can do:
+ * Writes a part as writer_write does, except for chunks that are unchanged from those of the base.
+ * A chunk counts as unchanged if it has the same length, CRC-32C and CRC-32: together they miss one
+ * change in 2^64. source must yield its own memory. Three ways, by what the store can do:
  *   - Files share bytes (store_clone): the file is whole all the same.
  *   - Hard links: if nothing changed, the file is a link to the base's. Else it is linked: the
  *     changed chunks go to a source of their own, the other sources are links, and part's sources
  *     and places (room for one per chunk) say where each chunk is.
- *   - base has folders: the part is linked in this way, but nothing is made besides the source with
- *     the changed chunks. part->at names the base's own files, by their number in the folders of
- *     manifest, which has those of base (manifest_add_folders).
+ *   - The base has folders: the part is linked in this way, but nothing is made besides the source
+ *     with the changed chunks. part->at names the base's own files, by their number in the folders
+ *     of into, which has those of the base (manifest_add_folders).
  * The file is written whole if none is possible: raw files, which others read; more than
- * MANIFEST_SOURCES sources; stores without hard links; a file of base that is gone or has another
- * name. Without folders manifest may be NULL.
+ * MANIFEST_SOURCES sources; stores without hard links; a file of the base that is gone or has
+ * another name.
  */
-int writer_update(struct writer *writer, const char *dir, const struct manifest *manifest,
-	struct manifest_part *part, struct zip_plan *plan, const struct write_source *source,
-	const struct manifest *base, const struct manifest_part *base_part, struct pawl_err *err);
+int writer_update(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, const struct write_base *base,
+	struct pawl_err *err);
 
 #endif

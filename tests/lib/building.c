@@ -105,9 +105,9 @@ int building_write(struct building *building, const char *name,
 	source.user = make_image(&plan, content);
 	rv = rv == 0 ? writer_open(&writer, tags_root_store(building->root), false, err) : rv;
 	if (rv == 0) {
-		rv = old
-			? writer_update(writer, dir, manifest, part, &plan, &source, base, old, err)
-			: writer_write(writer, dir, part, &plan, &source, err);
+		rv = old ? writer_update(writer, dir, part, &plan, &source,
+				   &(const struct write_base){base, old, manifest}, err)
+			 : writer_write(writer, dir, part, &plan, &source, err);
 		writer_close(writer);
 	}
 	free(source.user);

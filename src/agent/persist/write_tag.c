@@ -150,8 +150,10 @@ static int write_part(struct tag_build *build, const struct file_image *image,
 		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
 			part->name, image->save->first_rank + image->rank);
 	} else if (base) {
-		rv = writer_update(build->writer, build->draft->dir, &build->manifest, out, &plan,
-			&source, &build->base, base, err);
+		const struct write_base shared = {&build->base, base, &build->manifest};
+
+		rv = writer_update(build->writer, build->draft->dir, out, &plan, &source, &shared,
+			err);
 	} else {
 		rv = writer_write(build->writer, build->draft->dir, out, &plan, &source, err);
 	}

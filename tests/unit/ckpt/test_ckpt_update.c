@@ -120,8 +120,10 @@ static int write_named(struct saved *saved, const char *file, unsigned number,
 	part->sums = calloc(part->chunks_n + 1u, sizeof(*part->sums));
 	part->places = calloc(part->chunks_n + 1u, sizeof(*part->places));
 	begin(saved, number, base, dir);
-	rv = base ? writer_update(writer, dir, &saved->manifest, part, &plan, &source,
-			    &base->manifest, &base->part, NULL)
+	rv = base ? writer_update(writer, dir, part, &plan, &source,
+			    &(const struct write_base){&base->manifest, &base->part,
+				    &saved->manifest},
+			    NULL)
 		  : writer_write(writer, dir, part, &plan, &source, NULL);
 	if (rv == 0) {
 		manifest_prune_folders(&saved->manifest);

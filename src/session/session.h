@@ -321,8 +321,9 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 void session_free_parts(struct pawl_ckpt *ckpt);
 /* Adds the pieces of partition p to the list. */
 int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err);
-/* Takes saving for a save of tag (NULL: the tag of step), once the previous save is copied. */
-int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+/* Checks the arguments, and takes the lock saving for a save of tag (NULL: the tag of step) once
+ * the previous save is copied. The caller releases it, unless this fails. */
+int session_lock_for_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err);
 void session_record_stall(struct pawl_ckpt *ckpt, uint64_t id);
 

@@ -44,7 +44,7 @@ static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
 int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	uint64_t *id, struct pawl_err *err)
 {
-	int rv = session_begin_save(ckpt, tag, step, flags, err);
+	int rv = session_lock_for_save(ckpt, tag, step, flags, err);
 
 	if (rv != 0) {
 		return rv;

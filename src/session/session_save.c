@@ -489,11 +489,10 @@ static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_
 		: 0;
 }
 
-int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+/* Checks what a caller may save. */
+static int check_save(const struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err)
 {
-	int64_t called_ns = clock_mono_ns();
-
 	if (session_is_forked(ckpt, err)) {
 		return PAWL_EPEER;
 	}
@@ -507,12 +506,46 @@ int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, u
 			"characters",
 			tag, CKPT_TAG_MAX - 1);
 	}
-	if (tag && ckpt->numbered) {
-		int rv = check_spanning(ckpt, tag, step, flags, err);
+	return tag && ckpt->numbered ? check_spanning(ckpt, tag, step, flags, err) : 0;
+}
 
-		if (rv != 0) {
-			return rv;
-		}
+/* Drops a request for a slot that is not for this save, or that an agent had which is gone. */
+static void drop_other_request(struct pawl_ckpt *ckpt, uint64_t step)
+{
+	if (ckpt->slot_request.pending && !link_alive(ckpt->link)) {
+		session_undo_request(ckpt);
+	} else if (ckpt->slot_request.pending && ckpt->slot_request.step != step) {
+		session_cancel_request(ckpt, "another step is saved");
+	}
+}
+
+static void set_current(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	int64_t called_ns)
+{
+	struct session_current *current = &ckpt->current;
+
+	current->begun_ns = current->announced_ns != 0 ? current->announced_ns : called_ns;
+	current->announced_ns = 0;
+	current->step = step;
+	current->flags = flags;
+	if (tag) {
+		snprintf(current->tag, sizeof(current->tag), "%s", tag);
+	} else {
+		tag_of_step(current->tag, sizeof(current->tag), step);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->saves.withdrawn = false;
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+int session_lock_for_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
+	struct pawl_err *err)
+{
+	int64_t called_ns = clock_mono_ns();
+	int rv = check_save(ckpt, tag, step, flags, err);
+
+	if (rv != 0) {
+		return rv;
 	}
 	pthread_mutex_lock(&ckpt->saving);
 	if (ckpt->build.open) {
@@ -523,24 +556,8 @@ int session_begin_save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, u
 	}
 	snap_wait(ckpt->snap); /* the previous save's pieces and layout are about to be reused */
 	session_skip_missed(ckpt);
-	ckpt->current.begun_ns =
-		ckpt->current.announced_ns != 0 ? ckpt->current.announced_ns : called_ns;
-	ckpt->current.announced_ns = 0;
-	if (ckpt->slot_request.pending && !link_alive(ckpt->link)) {
-		session_undo_request(ckpt);
-	} else if (ckpt->slot_request.pending && ckpt->slot_request.step != step) {
-		session_cancel_request(ckpt, "another step is saved");
-	}
-	ckpt->current.step = step;
-	ckpt->current.flags = flags;
-	if (tag) {
-		snprintf(ckpt->current.tag, sizeof(ckpt->current.tag), "%s", tag);
-	} else {
-		tag_of_step(ckpt->current.tag, sizeof(ckpt->current.tag), step);
-	}
-	pthread_mutex_lock(&ckpt->state);
-	ckpt->saves.withdrawn = false;
-	pthread_mutex_unlock(&ckpt->state);
+	drop_other_request(ckpt, step);
+	set_current(ckpt, tag, step, flags, called_ns);
 	return 0;
 }
 
@@ -556,7 +573,7 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t
 		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
 			CKPT_PARTS_MAX);
 	}
-	rv = session_begin_save(ckpt, tag, step, flags, err);
+	rv = session_lock_for_save(ckpt, tag, step, flags, err);
 	if (rv != 0) {
 		return rv;
 	}

@@ -328,23 +328,6 @@ static void on_peer(struct loop_source *source, uint32_t events)
 
 /* ---- the engine ---- */
 
-/* Fills nodes from a placement. Returns false if it has none, too many, or one that is not
- * known. */
-static bool name_nodes(const struct sched_core *core, const struct core_placement *place,
-	struct order_node *nodes)
-{
-	for (uint32_t i = 0; i < place->n && place->n <= ORDER_NODES_MAX; i++) {
-		const struct core_node *node = core_node_find(core, place->entries[i].node);
-
-		if (!node) {
-			return false;
-		}
-		memcpy(nodes[i].name, node->offer.name, sizeof(nodes[i].name));
-		nodes[i].replicas = place->entries[i].replicas;
-	}
-	return place->n > 0 && place->n <= ORDER_NODES_MAX;
-}
-
 /* Starts a new run. An error refuses the start. */
 static void start_new_run(struct local *local, const struct sched_core *core, uint64_t job,
 	uint64_t generation, const struct core_placement *place)
@@ -355,10 +338,13 @@ static void start_new_run(struct local *local, const struct sched_core *core, ui
 	struct pawl_err err;
 	int rv;
 
-	if (!nodes || !run || !at || !name_nodes(core, place, nodes)) {
-		rv = pawl_err_set(&err, PAWL_ENOMEM, "out of memory, or a node is not known");
+	if (!nodes || !run) {
+		rv = pawl_err_set(&err, PAWL_ENOMEM, "no memory for a run");
+	} else if (!at) {
+		rv = pawl_err_set(&err, PAWL_ENOENT, "the job is not known");
 	} else {
-		rv = local_start(local, at, generation, nodes, place->n, run, &err);
+		rv = local_name_nodes(core, place, nodes, &err);
+		rv = rv == 0 ? local_start(local, at, generation, nodes, place->n, run, &err) : rv;
 	}
 	free(nodes);
 	if (rv == 0) {
@@ -394,25 +380,28 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 	} /* else the end will be posted */
 }
 
-/* Assigns devices for another number of replicas. Returns false if a node is not known, or ranks
- * would have to change devices; then the core restarts the job. */
+/* Assigns devices for another number of replicas. Returns false if that is not possible, such as
+ * when ranks would have to change devices; then the core restarts the job. */
 static bool prepare_rescale(struct local *local, struct local_run *run,
 	const struct sched_core *core, uint64_t generation, const struct core_placement *place)
 {
-	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
-	struct pawl_err err = {.msg = "out of memory, or a node is not known"};
-	bool ready = local->options.devices->n == 0 || run->devices_fd < 0;
+	struct order_node *nodes;
+	struct pawl_err err;
+	int rv;
 
-	if (!ready) {
-		ready = nodes && name_nodes(core, place, nodes) &&
-			local_give_devices(local, run, nodes, place->n, generation, &err) == 0;
+	if (local->options.devices->n == 0 || run->devices_fd < 0) {
+		return true; /* there are none to assign */
 	}
-	if (!ready) {
+	nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
+	rv = nodes ? local_name_nodes(core, place, nodes, &err)
+		   : pawl_err_set(&err, PAWL_ENOMEM, "no memory for a list of nodes");
+	rv = rv == 0 ? local_give_devices(local, run, nodes, place->n, generation, &err) : rv;
+	if (rv != 0) {
 		log_line(LOG_INFO, "job %llu: %s; the job restarts", (unsigned long long)run->job,
 			err.msg);
 	}
 	free(nodes);
-	return ready;
+	return rv == 0;
 }
 
 /* Records the run's placement, for a scheduler that has lost its database. */
@@ -420,16 +409,16 @@ static void save_placement(struct local_run *run, const struct sched_core *core,
 	uint64_t generation, const struct core_placement *place)
 {
 	struct run_placement_entry *entry = calloc(1, sizeof(*entry));
-	struct pawl_err err = {.msg = "out of memory, or a node is not known"};
+	struct pawl_err err;
+	int rv = entry ? local_name_nodes(core, place, entry->nodes, &err)
+		       : pawl_err_set(&err, PAWL_ENOMEM, "no memory for a placement");
 
-	if (!entry || !name_nodes(core, place, entry->nodes)) {
-		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
-		free(entry);
-		return;
+	if (rv == 0) {
+		entry->generation = generation;
+		entry->nodes_n = place->n;
+		rv = run_placement_save(run->dir, entry, run->state.generation, &err);
 	}
-	entry->generation = generation;
-	entry->nodes_n = place->n;
-	if (run_placement_save(run->dir, entry, run->state.generation, &err) != 0) {
+	if (rv != 0) {
 		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
 	}
 	free(entry);

@@ -62,6 +62,10 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 
 /* ---- local_start.c ---- */
 
+/* Fills nodes (ORDER_NODES_MAX of them) from a placement. PAWL_EINVAL: it has none; PAWL_ELIMIT: it
+ * has too many; PAWL_ENOENT: the core does not know one. */
+int local_name_nodes(const struct sched_core *core, const struct core_placement *place,
+	struct order_node *nodes, struct pawl_err *err);
 /* Starts the shepherd of a run, and connects to it. On failure no shepherd and no directory are
  * left. */
 int local_start(struct local *local, const struct core_job *job, uint64_t generation,

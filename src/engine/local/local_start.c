@@ -307,6 +307,29 @@ static int name_user(struct order *order, struct pawl_err *err)
 	return 0;
 }
 
+int local_name_nodes(const struct sched_core *core, const struct core_placement *place,
+	struct order_node *nodes, struct pawl_err *err)
+{
+	if (place->n == 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "the placement has no nodes");
+	}
+	if (place->n > ORDER_NODES_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "%u nodes: a job can have at most %u here",
+			place->n, ORDER_NODES_MAX);
+	}
+	for (uint32_t i = 0; i < place->n; i++) {
+		uint32_t id = place->entries[i].node;
+		const struct core_node *node = core_node_find(core, id);
+
+		if (!node) {
+			return pawl_err_set(err, PAWL_ENOENT, "node %u is not known", id);
+		}
+		memcpy(nodes[i].name, node->offer.name, sizeof(nodes[i].name));
+		nodes[i].replicas = place->entries[i].replicas;
+	}
+	return 0;
+}
+
 int local_start(struct local *local, const struct core_job *job, uint64_t generation,
 	const struct order_node *nodes, uint32_t nodes_n, struct local_run *run,
 	struct pawl_err *err)

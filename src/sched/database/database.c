@@ -9,52 +9,13 @@
 #include "base/fault.h"
 #include "base/times.h"
 #include "sched/database/database_header.h"
+#include "sched/database/database_schema.h"
 
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Statements from each version to the next; the last one leads to this version. Only ever appended
- * to, never changed. */
-static const char *const migrations[] = {
-	"CREATE TABLE cluster(id INTEGER PRIMARY KEY, record BLOB NOT NULL);"
-	"CREATE TABLE clock(id INTEGER PRIMARY KEY, core_ns INTEGER NOT NULL, wall_ns INTEGER NOT "
-	"NULL);"
-	"CREATE TABLE nodes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, record BLOB NOT NULL);"
-	"CREATE TABLE jobs(id INTEGER PRIMARY KEY, name TEXT NOT NULL, owner INTEGER NOT NULL,"
-	" queue TEXT NOT NULL, state TEXT NOT NULL, over INTEGER NOT NULL, record BLOB NOT NULL);"
-	"CREATE INDEX jobs_over ON jobs(over, id);"
-	"CREATE TABLE specs(job INTEGER PRIMARY KEY, spec BLOB NOT NULL);"
-	"CREATE TABLE history(seq INTEGER PRIMARY KEY AUTOINCREMENT, core_ns INTEGER NOT NULL,"
-	" wall_ns INTEGER NOT NULL, job INTEGER NOT NULL, state TEXT NOT NULL,"
-	" reason TEXT NOT NULL, generation INTEGER NOT NULL, replicas INTEGER NOT NULL,"
-	" place TEXT NOT NULL);",
-	"ALTER TABLE jobs ADD COLUMN reason TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE jobs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE jobs ADD COLUMN submitted_ns INTEGER NOT NULL DEFAULT 0;" /* wall clock */
-	"ALTER TABLE jobs ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;"     /* wall clock */
-	"ALTER TABLE jobs ADD COLUMN ran_ns INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
-	"DROP TABLE history;", /* history is in files of its own: daemon/history/history.h */
-	/* Totals over all jobs that are over, including those no longer in the table. */
-	"CREATE TABLE totals(state TEXT PRIMARY KEY, jobs INTEGER NOT NULL,"
-	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
-	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
-	" sum(failures) FROM jobs WHERE over = 1 GROUP BY state;",
-	"ALTER TABLE clock ADD COLUMN boot_ns INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE clock ADD COLUMN boot TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE cluster ADD COLUMN crc INTEGER;" /* NULL: written by an older version */
-	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
-	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
-	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
-	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
-	"CREATE INDEX jobs_name ON jobs(name, over, id);", "",
-	"", /* records of jobs got a word more, twice, which older versions cannot read */
-};
-#define DATABASE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
 _Static_assert(CORE_ROW_CLUSTER == 0 && CORE_ROW_NODE == 1 && CORE_ROW_JOB == 2,
 	"the kinds that GET_ROWS selects");
@@ -93,17 +54,20 @@ enum statement {
 	" restarts, failures, record FROM jobs WHERE over = 1"
 
 static const char *const texts[STATEMENTS] = {
-	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
-	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2, ?3, ?4)",
-	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3, ?4)",
+	[PUT_CLUSTER] = "REPLACE INTO cluster(id, record, crc) VALUES(1, ?1, ?2)",
+	[PUT_CLOCK] = "REPLACE INTO clock(id, core_ns, wall_ns, boot_ns, boot)"
+		      " VALUES(1, ?1, ?2, ?3, ?4)",
+	[PUT_NODE] = "REPLACE INTO nodes(id, name, record, crc) VALUES(?1, ?2, ?3, ?4)",
 	[DROP_NODE] = "DELETE FROM nodes WHERE id = ?1",
-	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-		    " ?13, ?14, ?15)",
-	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2, ?3)",
-	[PUT_TYPE] = "INSERT INTO types VALUES(?1, ?2, ?3)",
+	[PUT_JOB] = "REPLACE INTO jobs(id, name, owner, queue, state, over, record, reason,"
+		    " exit_code, submitted_ns, since_ns, ran_ns, restarts, failures, crc)"
+		    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+	[PUT_SPEC] = "REPLACE INTO specs(job, spec, crc) VALUES(?1, ?2, ?3)",
+	[PUT_TYPE] = "INSERT INTO types(id, name, crc) VALUES(?1, ?2, ?3)",
 	[DROP_TYPES] = "DELETE FROM types",
 	[ADD_TOTAL] =
-		"INSERT INTO totals VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
+		"INSERT INTO totals(state, jobs, took_ns, restarts, failures)"
+		" VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
 		" jobs = jobs + 1, took_ns = took_ns + excluded.took_ns,"
 		" restarts = restarts + excluded.restarts, failures = failures + excluded.failures",
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
@@ -239,7 +203,7 @@ static int migrate(struct sched_database *db, int version, struct pawl_err *err)
 
 	ASSERT(version >= 0 && version < DATABASE_VERSION);
 	for (int v = version; v < DATABASE_VERSION && rv == 0; v++) {
-		rv = run_text(db, migrations[v], err);
+		rv = run_text(db, database_migration(v), err);
 	}
 	snprintf(text, sizeof(text), "PRAGMA user_version = %d; PRAGMA application_id = %d; COMMIT",
 		DATABASE_VERSION, DATABASE_APPLICATION);

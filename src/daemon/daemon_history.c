@@ -190,7 +190,8 @@ static void find_ends(struct catch_up *c)
 		snprintf(row->state, sizeof(row->state), "?");
 		row->why[0] = '\0';
 		c->over_n++;
-		sched_database_ended(d->database, row->id, "", 1, on_end, c, NULL, NULL);
+		sched_database_each_ended(d->database,
+			&(const struct database_query){.id = row->id, .most = 1}, on_end, c, NULL);
 	}
 }
 

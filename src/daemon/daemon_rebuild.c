@@ -217,12 +217,13 @@ static void on_child_ended(void *user, const struct database_job *job)
 static bool is_known(const struct daemon *d, const struct sched_engine_run *kept)
 {
 	const struct core_job *job = core_job_find(d->core, kept->job);
+	const struct database_query query = {.id = kept->job, .most = 1};
 	bool ended = false;
 
 	if (job) {
 		return kept->generation <= job->generation;
 	}
-	sched_database_ended(d->database, kept->job, "", 1, on_child_ended, &ended, NULL, NULL);
+	sched_database_each_ended(d->database, &query, on_child_ended, &ended, NULL);
 	return ended;
 }
 

@@ -138,14 +138,14 @@ static int find_job(struct daemon *d, const char *selector, struct sched_msg_job
 	const struct core_job *job = find_live(d, selector);
 	struct listing listing = {0};
 	uint64_t id = read_number(selector);
+	const struct database_query query = {.id = id, .name = id > 0 ? NULL : selector, .most = 1};
 	int rv;
 
 	if (job) {
 		daemon_describe(d, job, row);
 		return 0;
 	}
-	rv = sched_database_ended(d->database, id, id > 0 ? "" : selector, 1, add_ended, &listing,
-		NULL, err);
+	rv = sched_database_each_ended(d->database, &query, add_ended, &listing, err);
 	if (rv == 0 && listing.n == 0) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "there is no job %s; `pawl ls -a` shows all",
 			selector);
@@ -219,7 +219,8 @@ static int answer_list(struct daemon_client *client, const struct proto_frame *f
 	struct sched_msg_jobs reply;
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
-	uint32_t most = request->most < ENDED_SHOWN ? request->most : ENDED_SHOWN;
+	const struct database_query query = {
+		.most = request->most < ENDED_SHOWN ? request->most : ENDED_SHOWN};
 	uint64_t ended = 0;
 	uint32_t live;
 	int rv = 0;
@@ -232,8 +233,10 @@ static int answer_list(struct daemon_client *client, const struct proto_frame *f
 	}
 	live = listing.n;
 	if (request->ended) {
-		rv = sched_database_ended(d->database, 0, "", most, add_ended, &listing, &ended,
-			err);
+		rv = sched_database_count_ended(d->database, &ended, err);
+		rv = rv == 0
+			? sched_database_each_ended(d->database, &query, add_ended, &listing, err)
+			: rv;
 	}
 	if (rv == 0 && rows.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a list of %u jobs", listing.n);

@@ -694,48 +694,58 @@ int sched_database_spec(struct sched_database *db, uint64_t job, uint8_t **bytes
 	return 0;
 }
 
-int sched_database_ended(struct sched_database *db, uint64_t id, const char *name, uint32_t most,
-	void (*on_job)(void *user, const struct database_job *job), void *user, uint64_t *all,
-	struct pawl_err *err)
+int sched_database_count_ended(struct sched_database *db, uint64_t *n, struct pawl_err *err)
 {
-	enum statement which = name[0] != '\0' ? GET_NAMED : GET_ENDED;
-	sqlite3_stmt *q;
-	int more;
+	sqlite3_stmt *q = reset_statement(db, COUNT_ENDED);
+	int more = step(db, COUNT_ENDED, "count jobs", err);
 
-	if (all) {
-		q = reset_statement(db, COUNT_ENDED);
-		more = step(db, COUNT_ENDED, "count jobs", err);
-		if (more != 1) {
-			return more;
-		}
-		*all = (uint64_t)sqlite3_column_int64(q, 0);
+	if (more == 1) {
+		*n = (uint64_t)sqlite3_column_int64(q, 0);
 		sqlite3_reset(q);
 	}
-	q = reset_statement(db, which);
-	sqlite3_bind_int64(q, 1, (int64_t)id);
-	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
-	sqlite3_bind_int64(q, 3, most);
-	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
-	while ((more = step(db, which, "read jobs", err)) == 1) {
-		struct core_request request = {0};
-		struct database_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
-			.name = (const char *)sqlite3_column_text(q, 1),
-			.owner = (uint32_t)sqlite3_column_int64(q, 2),
-			.queue = (const char *)sqlite3_column_text(q, 3),
-			.state = (const char *)sqlite3_column_text(q, 4),
-			.reason = (const char *)sqlite3_column_text(q, 5),
-			.exit_code = sqlite3_column_int(q, 6),
-			.submitted_ns = sqlite3_column_int64(q, 7),
-			.since_ns = sqlite3_column_int64(q, 8),
-			.ran_ns = sqlite3_column_int64(q, 9),
-			.restarts = (uint32_t)sqlite3_column_int64(q, 10),
-			.failures = (uint32_t)sqlite3_column_int64(q, 11)};
+	return more < 0 ? more : 0;
+}
 
-		core_row_request(sqlite3_column_blob(q, 12), (size_t)sqlite3_column_bytes(q, 12),
-			&request);
-		job.priority = request.priority;
-		job.least = request.least;
-		job.most = request.most;
+/* Reads the row of a job that is over. Its strings are valid until the next step. */
+static struct database_job read_ended(sqlite3_stmt *q)
+{
+	struct core_request request = {0};
+	struct database_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
+		.name = (const char *)sqlite3_column_text(q, 1),
+		.owner = (uint32_t)sqlite3_column_int64(q, 2),
+		.queue = (const char *)sqlite3_column_text(q, 3),
+		.state = (const char *)sqlite3_column_text(q, 4),
+		.reason = (const char *)sqlite3_column_text(q, 5),
+		.exit_code = sqlite3_column_int(q, 6),
+		.submitted_ns = sqlite3_column_int64(q, 7),
+		.since_ns = sqlite3_column_int64(q, 8),
+		.ran_ns = sqlite3_column_int64(q, 9),
+		.restarts = (uint32_t)sqlite3_column_int64(q, 10),
+		.failures = (uint32_t)sqlite3_column_int64(q, 11)};
+
+	core_row_request(sqlite3_column_blob(q, 12), (size_t)sqlite3_column_bytes(q, 12), &request);
+	job.priority = request.priority;
+	job.least = request.least;
+	job.most = request.most;
+	return job;
+}
+
+int sched_database_each_ended(struct sched_database *db, const struct database_query *query,
+	void (*on_job)(void *user, const struct database_job *job), void *user,
+	struct pawl_err *err)
+{
+	bool named = query->name && query->name[0] != '\0';
+	enum statement which = named ? GET_NAMED : GET_ENDED;
+	sqlite3_stmt *q = reset_statement(db, which);
+	int more;
+
+	sqlite3_bind_int64(q, 1, (int64_t)query->id);
+	sqlite3_bind_text(q, 2, query->name, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 3, query->most);
+	sqlite3_bind_int64(q, 4, query->id > 0 ? (int64_t)query->id : INT64_MAX);
+	while ((more = step(db, which, "read jobs", err)) == 1) {
+		const struct database_job job = read_ended(q);
+
 		on_job(user, &job);
 	}
 	sqlite3_reset(q);

@@ -94,10 +94,19 @@ struct database_job {
 	uint32_t least, most;        /* as in core.h; 0: its record cannot be read */
 };
 
-/* Calls on_job with jobs that are over, the newest first, at most most: those with this id (0: any)
- * and this name ("": any). *all: the number of all jobs that are over; NULL: not counted. */
-int sched_database_ended(struct sched_database *db, uint64_t id, const char *name, uint32_t most,
-	void (*on_job)(void *user, const struct database_job *job), void *user, uint64_t *all,
+/* Selects jobs that are over. */
+struct database_query {
+	uint64_t id;      /* number of the only job; 0: any */
+	const char *name; /* name of the jobs; NULL, "": any */
+	uint32_t most;    /* number of jobs, at most: the newest */
+};
+
+/* Counts all jobs that are over and kept. Errors as of open: *n is unchanged. */
+int sched_database_count_ended(struct sched_database *db, uint64_t *n, struct pawl_err *err);
+/* Calls on_job with each job that the query selects, the newest first. Errors as of open: on_job
+ * may have been called for some of them. */
+int sched_database_each_ended(struct sched_database *db, const struct database_query *query,
+	void (*on_job)(void *user, const struct database_job *job), void *user,
 	struct pawl_err *err);
 /* Totals over all jobs that ever ended in a state, including those no longer kept. */
 struct database_total {

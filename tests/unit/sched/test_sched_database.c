@@ -513,6 +513,14 @@ static void see(void *user, const struct database_job *job)
 	assert_true(job->least <= job->most);
 }
 
+static void list_ended(struct sched_database *database, uint64_t id, const char *name,
+	uint32_t most, void (*on_job)(void *user, const struct database_job *job), void *user)
+{
+	const struct database_query query = {.id = id, .name = name, .most = most};
+
+	assert_int_equal(sched_database_each_ended(database, &query, on_job, user, NULL), 0);
+}
+
 static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 {
 	struct sched_database *database;
@@ -524,13 +532,12 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	begin();
 	assert_int_equal(live(first_seed, 400), 0);
 	database = open_database();
-	assert_int_equal(sched_database_ended(database, 0, "", 1000, see, &all, &count, NULL), 0);
+	assert_int_equal(sched_database_count_ended(database, &count, NULL), 0);
+	list_ended(database, 0, NULL, 1000, see, &all);
 	assert_true(all.n > 3 && all.n == count && all.unread == 0);
-	assert_int_equal(
-		sched_database_ended(database, all.last, "", 1000, see, &one, &count, NULL), 0);
+	list_ended(database, all.last, NULL, 1000, see, &one);
 	assert_true(one.n == 1 && one.last == all.last);
-	assert_int_equal(sched_database_ended(database, 0, "other", 1000, see, &none, &count, NULL),
-		0);
+	list_ended(database, 0, "other", 1000, see, &none);
 	assert_int_equal(none.n, 0);
 	sched_database_close(database);
 }
@@ -556,7 +563,7 @@ static uint64_t look_up(struct sched_database *database, uint64_t id, const char
 	struct seen none = {0};
 
 	steps = 0;
-	assert_int_equal(sched_database_ended(database, id, name, 1, see, &none, NULL, NULL), 0);
+	list_ended(database, id, name, 1, see, &none);
 	assert_int_equal(none.n, 0);
 	return steps;
 }
@@ -576,13 +583,13 @@ static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 	sqlite3_auto_extension((void (*)(void))count_steps);
 	database = open_database();
 	sqlite3_cancel_auto_extension((void (*)(void))count_steps);
-	number_steps = look_up(database, 999999, "");
+	number_steps = look_up(database, 999999, NULL);
 	name_steps = look_up(database, 0, "none");
 	print_message("by number %llu steps, by name %llu\n", (unsigned long long)number_steps,
 		(unsigned long long)name_steps);
 	assert_true(number_steps > 0);
 	assert_true(name_steps < 5 * number_steps);
-	assert_int_equal(sched_database_ended(database, 0, "job", 3, see, &one, NULL, NULL), 0);
+	list_ended(database, 0, "job", 3, see, &one);
 	assert_true(one.n == 3 && one.last == 47007 && one.unread == 3);
 	sched_database_close(database);
 }
@@ -618,11 +625,8 @@ static struct totals check_totals(void)
 	struct sched_database *database = open_database();
 	struct totals listed = {0};
 	struct totals totals = {0};
-	uint64_t count;
 
-	assert_int_equal(
-		sched_database_ended(database, 0, "", 100000, add_listed, &listed, &count, NULL),
-		0);
+	list_ended(database, 0, NULL, 100000, add_listed, &listed);
 	assert_int_equal(sched_database_totals(database, add_total, &totals, NULL), 0);
 	assert_memory_equal(&totals, &listed, sizeof(totals));
 	sched_database_close(database);

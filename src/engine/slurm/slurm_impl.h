@@ -24,6 +24,15 @@
 #define SLURM_EXIT_STOPPED   143  /* exit status of a part that saved and ended on a stop request */
 #define SLURM_ERROR_TEXT_MAX 512u /* bytes of an error text, terminator included */
 
+/* What is left of a pilot. A lost pilot never comes back, and each value but the first includes the
+ * ones before it: what is empty is also lost. */
+enum pilot_life {
+	PILOT_THERE,   /* not known to be lost */
+	PILOT_LOST,    /* the core's node is gone */
+	PILOT_EMPTY,   /* nothing is left of what ran on the node */
+	PILOT_SETTLED, /* no job needs the pilot's have: the pilot is no longer examined */
+};
+
 /* A pilot whose directory has been seen. */
 struct pilot {
 	char name[CORE_NAME_MAX]; /* name of the core's node */
@@ -40,10 +49,8 @@ struct pilot {
 	bool missed;         /* squeue has once not listed the pilot's job */
 	bool leave;          /* the pilot is to end */
 	bool drained;        /* Slurm says that the pilot's node is drained */
-	bool lost;           /* the core's node is gone */
-	bool empty;          /* lost, and nothing is left of what ran on it */
-	int64_t empty_ns;    /* time at which empty was set */
-	bool settled;        /* empty, and no job needs its have: no longer examined */
+	enum pilot_life life;
+	int64_t empty_ns; /* time at which life became PILOT_EMPTY */
 	bool posted_arrival, posted_reclaim, posted_drained, posted_gone;
 };
 
@@ -52,8 +59,7 @@ struct pilot_job {
 	struct slurm_row row;
 	uint32_t pool;     /* index of its pool */
 	int64_t active_ns; /* time since which it has had a node; 0: it has none */
-	bool listed;       /* the newest squeue listed the job */
-	bool missed;       /* the newest squeue did not list the job */
+	uint32_t misses;   /* squeues in a row that did not list it; 0: the newest one did */
 	bool awaited;      /* the pilot has not arrived yet, and the job has not ended */
 };
 
@@ -154,8 +160,9 @@ bool slurm_sizes_fit(const struct sched_slurm *s, uint32_t pool, const struct sl
 bool slurm_pilots_known(const struct sched_slurm *s);
 /* Finds a pilot by its name; NULL: there is none. */
 struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name);
-/* Records and posts that the core's node is gone. empty: nothing that ran on it is left. */
-void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty);
+/* Records and posts that the core's node is gone. life: PILOT_LOST, or PILOT_EMPTY if nothing that
+ * ran on the node is left. */
+void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, enum pilot_life life);
 /* Has the next want tell the pilot to end. */
 void slurm_pilot_end(struct pilot *pilot);
 

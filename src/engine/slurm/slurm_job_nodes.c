@@ -16,10 +16,11 @@ int slurm_job_node_fill(struct sched_slurm *s, const struct sched_core *core,
 	const struct core_node *node = core_node_find(core, from->node);
 	const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
 
-	if (node && (!pilot || pilot->lost)) { /* perhaps the scheduler now uses another spool */
+	if (node && (!pilot || pilot->life >= PILOT_LOST)) {
+		/* Without a pilot, the scheduler may now use another spool. */
 		slurm_post_node(s, node->offer.name, CORE_NODE_GONE);
 	}
-	if (!pilot || pilot->lost || pilot->leave) {
+	if (!pilot || pilot->life >= PILOT_LOST || pilot->leave) {
 		return pawl_err_set(err, PAWL_ENOENT, "%s%s is gone",
 			node ? "node " : "a node of the job", node ? node->offer.name : "");
 	}
@@ -156,7 +157,7 @@ uint32_t slurm_job_nodes_hosts(struct sched_slurm *s, uint64_t id, uint64_t gene
 		const struct slurm_job_node *job_node = &job->record.nodes[i];
 		const struct pilot *pilot = slurm_pilot_named(s, job_node->node);
 
-		if (!pilot || pilot->lost) {
+		if (!pilot || pilot->life >= PILOT_LOST) {
 			return 0;
 		}
 		if (i < cap) {

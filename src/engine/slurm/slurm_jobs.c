@@ -183,9 +183,9 @@ static struct tally count(struct sched_slurm *s, const struct slurm_job *job)
 			tally.running++;
 			continue;
 		}
-		tally.node_lost = tally.node_lost || !pilot || pilot->lost;
-		tally.staying += pilot && !pilot->lost && !record->nodes[i].leaves;
-		tally.alive += pilot && !pilot->empty;
+		tally.node_lost = tally.node_lost || !pilot || pilot->life >= PILOT_LOST;
+		tally.staying += pilot && pilot->life < PILOT_LOST && !record->nodes[i].leaves;
+		tally.alive += pilot && pilot->life < PILOT_EMPTY;
 		tally.running += part && part->state == SLURM_RUNNING;
 	}
 	return tally;

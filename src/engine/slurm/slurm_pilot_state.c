@@ -1,6 +1,7 @@
 /* The pilots that the engine knows: finds one, and records that one is to end or is lost. */
 #include "engine/slurm/slurm_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 
 #include <string.h>
@@ -20,14 +21,14 @@ struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 	return NULL;
 }
 
-void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty)
+void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, enum pilot_life life)
 {
-	pilot->lost = true;
-	if (empty && !pilot->empty) {
-		pilot->empty = true;
+	ASSERT(life == PILOT_LOST || life == PILOT_EMPTY);
+	if (life == PILOT_EMPTY && pilot->life < PILOT_EMPTY) {
 		pilot->empty_ns = clock_mono_ns();
 		slurm_look_soon(s);
 	}
+	pilot->life = pilot->life > life ? pilot->life : life;
 	if (!pilot->posted_gone) {
 		pilot->posted_gone = true;
 		slurm_post_node(s, pilot->name, CORE_NODE_GONE);

@@ -92,7 +92,7 @@ static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 	struct pending_event *pending;
 	struct pool_request *request;
 
-	ASSERT(pilot->pool < s->options.pools_n && !pilot->lost);
+	ASSERT(pilot->pool < s->options.pools_n && pilot->life < PILOT_LOST);
 	pool = &s->options.pools[pilot->pool].pool;
 	request = &s->requests[pilot->pool];
 	pending = slurm_post(s, CORE_NODE_REPORTED);
@@ -134,8 +134,10 @@ static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now
 {
 	bool was_going = pilot->have.state == SLURM_PILOT_GOING;
 
-	pilot->settled = pilot->settled || (pilot->empty && !slurm_pilot_has_jobs(s, pilot));
-	if (pilot->settled) {
+	if (pilot->life == PILOT_EMPTY && !slurm_pilot_has_jobs(s, pilot)) {
+		pilot->life = PILOT_SETTLED;
+	}
+	if (pilot->life == PILOT_SETTLED) {
 		return;
 	}
 	s->looked_n++;
@@ -143,17 +145,17 @@ static void update_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now
 	if (pilot->have.state == SLURM_PILOT_GOING && !was_going) {
 		pilot->gone_at_ns = s->options.now_ns(s->options.user) + pilot->have.remaining_ns;
 	}
-	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
-		slurm_pilot_lose(s, pilot, true);
+	if (pilot->have.state == SLURM_PILOT_LEFT) {
+		slurm_pilot_lose(s, pilot, PILOT_EMPTY);
 	}
 	if (pilot->number == 0 &&
 		now_ns - pilot->first_seen_ns >= FIRST_HAVE_FENCES * s->options.fence_ns) {
-		slurm_pilot_lose(s, pilot, true); /* the pilot died before it wrote have */
+		slurm_pilot_lose(s, pilot, PILOT_EMPTY); /* the pilot died before it wrote have */
 	}
 	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
 		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* or later, by squeue */
 	}
-	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
+	if (pilot->life >= PILOT_LOST || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
 		return;
 	}
 	if (!pilot->posted_arrival && !pilot->leave && !slurm_queue_is_over(s, pilot)) {
@@ -176,7 +178,7 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
 
-		if (pilot->settled && now_ns - pilot->empty_ns >= KEEP_NS &&
+		if (pilot->life == PILOT_SETTLED && now_ns - pilot->empty_ns >= KEEP_NS &&
 			slurm_queue_pool(s, pilot->have.slurm_job) == SLURM_NO_POOL) {
 			slurm_spool_remove(pilot->directory);
 			free(pilot->have.parts);
@@ -271,7 +273,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 	struct wire_out out = {0};
 	struct pawl_err err = {0};
 
-	ASSERT(pilot->dirty && !pilot->empty);
+	ASSERT(pilot->dirty && pilot->life < PILOT_EMPTY);
 	want.slots = pilot->pool != SLURM_NO_POOL ? s->options.pools[pilot->pool].pool.slots : 0;
 	if (!slurm_jobs_want(s, pilot, &want)) {
 		return;
@@ -290,7 +292,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 void slurm_pilots_write(struct sched_slurm *s)
 {
 	for (uint32_t i = 0; i < s->pilots_n && slurm_pilots_known(s); i++) {
-		if (s->pilots[i].dirty && !s->pilots[i].empty) {
+		if (s->pilots[i].dirty && s->pilots[i].life < PILOT_EMPTY) {
 			write_want(s, &s->pilots[i]);
 		}
 	}
@@ -301,7 +303,7 @@ void slurm_pilots_post_all(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
 
-		if (pilot->lost) {
+		if (pilot->life >= PILOT_LOST) {
 			slurm_post_node(s, pilot->name, CORE_NODE_GONE);
 		} else if (pilot->posted_arrival) {
 			post_arrival(s, pilot);

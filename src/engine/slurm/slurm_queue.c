@@ -87,7 +87,7 @@ static bool has_arrived(const struct sched_slurm *s, const struct slurm_row *row
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		const struct pilot *pilot = &s->pilots[i];
 
-		if ((pilot->posted_arrival || pilot->lost) &&
+		if ((pilot->posted_arrival || pilot->life >= PILOT_LOST) &&
 			pilot->have.slurm_job == row->slurm_job &&
 			pilot->have.restart == row->restart) {
 			return true;
@@ -160,8 +160,7 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 		job->active_ns = clock_mono_ns();
 	}
 	job->row = *row;
-	job->listed = true;
-	job->missed = false;
+	job->misses = 0;
 	job->awaited = (job->awaited || alive) && !has_arrived(s, row);
 }
 
@@ -324,7 +323,7 @@ void slurm_queue_return_node(struct sched_slurm *s, const char *node)
 {
 	struct pilot *pilot = slurm_pilot_named(s, node);
 
-	if (!pilot || pilot->lost) {
+	if (!pilot || pilot->life >= PILOT_LOST) {
 		slurm_post_node(s, node, CORE_NODE_GONE);
 		return;
 	}
@@ -405,10 +404,11 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
-	bool listed = job && job->listed;
+	bool listed = job && job->misses == 0;
 	bool same = job && job->row.restart == pilot->have.restart;
+	bool fenced;
 
-	if (pilot->empty || pilot->number == 0) {
+	if (pilot->life >= PILOT_EMPTY || pilot->number == 0) {
 		return;
 	}
 	pilot->pool = job ? job->pool : pilot->pool;
@@ -424,12 +424,12 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	if (same && job->row.state == SLURM_OVER) {
-		slurm_pilot_lose(s, pilot, true);
+		slurm_pilot_lose(s, pilot, PILOT_EMPTY);
 		return;
 	}
+	fenced = now_ns - pilot->last_seen_ns >= s->options.fence_ns + s->options.fence_ns / 2;
 	slurm_pilot_end(pilot); /* the pilot reads this if it still sees the spool */
-	slurm_pilot_lose(s, pilot,
-		now_ns - pilot->last_seen_ns >= s->options.fence_ns + s->options.fence_ns / 2);
+	slurm_pilot_lose(s, pilot, fenced ? PILOT_EMPTY : PILOT_LOST);
 }
 
 static void drop_unlisted(struct sched_slurm *s)
@@ -439,14 +439,11 @@ static void drop_unlisted(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		struct pilot_job *job = &s->queue[i];
 
-		if (!job->listed && !job->missed) { /* a single miss may be an error */
-			job->missed = true;
+		if (job->misses < 2) { /* a single miss may be an error */
 			s->queue[kept++] = *job;
-		} else if (!job->listed) {
+		} else {
 			job->row.state = SLURM_CUT_OFF;
 			check_awaited(s, job);
-		} else {
-			s->queue[kept++] = *job;
 		}
 	}
 	s->queue_n = kept;
@@ -464,7 +461,7 @@ static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *
 		return rv; /* use nothing unless all lines are valid */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
-		s->queue[i].listed = false;
+		s->queue[i].misses++; /* put_job sets it back to 0 */
 	}
 	at = text;
 	while (slurm_queue_next(&at, &row, err) == 1) {
@@ -529,7 +526,7 @@ static void set_drained(struct sched_slurm *s, const char *node, bool drained)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
 
-		if (pilot->lost || strcmp(pilot->have.host, node) != 0) {
+		if (pilot->life >= PILOT_LOST || strcmp(pilot->have.host, node) != 0) {
 			continue;
 		}
 		pilot->drained = drained;
@@ -579,7 +576,7 @@ static char *node_list(const struct sched_slurm *s)
 	}
 	memcpy(list, option, sizeof(option));
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
-		if (!s->pilots[i].lost && s->pilots[i].number > 0) {
+		if (s->pilots[i].life < PILOT_LOST && s->pilots[i].number > 0) {
 			len += (size_t)snprintf(list + len, CORE_NAME_MAX + 1, "%s%s",
 				any ? "," : "", s->pilots[i].have.host);
 			any = true;

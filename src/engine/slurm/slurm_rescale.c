@@ -271,7 +271,7 @@ static bool is_ending(struct sched_slurm *s, const struct slurm_job *job)
 	for (uint32_t i = 0; i < job->record.nodes_n; i++) {
 		const struct pilot *pilot = slurm_pilot_named(s, job->record.nodes[i].node);
 
-		here += pilot && !pilot->lost;
+		here += pilot && pilot->life < PILOT_LOST;
 	}
 	return job->failing || here == 0 ||
 		(!job->record.dynamic_nodes && here < job->record.nodes_n);
@@ -340,7 +340,8 @@ static void add_progress(struct sched_slurm *s, const struct slurm_job *job,
 		progress->leaves = true;
 		/* The other ranks must go on without this part. If it ended because its node was
 		 * stopped, it may have stopped the whole job. */
-		progress->left = progress->left && (ended || !pilot || pilot->empty) &&
+		progress->left = progress->left &&
+			(ended || !pilot || pilot->life >= PILOT_EMPTY) &&
 			membership_count_ranks(membership, job_node->number) == 0;
 	} else if (job_node->joins) {
 		progress->failed = progress->failed || (ended && part->exit_code != 0);

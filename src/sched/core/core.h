@@ -222,21 +222,6 @@ enum core_after {
 	CORE_THEN_CANCELLED,
 };
 
-/* What a decision notes on a job. Private to src/sched/core: others have no use for it. It is not
- * stored, and each decision fills it anew. */
-struct core_job_scratch {
-	struct core_placement next; /* placement that is being decided */
-	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
-	enum core_reason quota; /* why cap is less than the job's most */
-	uint32_t row;           /* index in the policy's view */
-	bool candidate;         /* the job could have replicas */
-	bool asked;             /* the job was asked for a replica, for another job */
-	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
-	uint32_t given;         /* id of the node where that replica is */
-	struct core_job *next_asked; /* next job in the queue of those asked */
-	const struct core_run *run;  /* the job's entry in a list, the caller's; NULL: none */
-};
-
 struct core_job {
 	uint64_t id;
 	struct core_request request;
@@ -273,7 +258,7 @@ struct core_job {
 	enum core_reason wait;   /* queued, or with less than most: the constraint that binds */
 	uint64_t wait_for;       /* job that wait refers to; 0: none */
 	int64_t queued_since_ns; /* start of the wait before the last start; 0: not known */
-	struct core_job_scratch scratch;
+	struct core_job_scratch *scratch; /* owned; for the files of the core only */
 };
 
 /* ---- events ---- */

@@ -97,10 +97,10 @@ static void count_room(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 
-		if (!job->scratch.candidate) {
+		if (!job->scratch->candidate) {
 			subtract_slots(core, job);
 		}
-		for (uint32_t i = 0; i < job->current.n && job->scratch.candidate; i++) {
+		for (uint32_t i = 0; i < job->current.n && job->scratch->candidate; i++) {
 			const struct core_placement_entry *entry = &job->current.entries[i];
 			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
@@ -312,7 +312,7 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 
 static void use_quota(struct sched_core *core, struct core_job *job, uint32_t more)
 {
-	job->scratch.cap += more;
+	job->scratch->cap += more;
 	core_charge_quota(core, job, more);
 }
 
@@ -383,7 +383,7 @@ static void admit_least(struct sched_core *core, uint32_t n, struct class_slots 
 			job->wait = CORE_WHY_NONE;
 			use_quota(core, job, need);
 		}
-		if (job->scratch.cap > 0) {
+		if (job->scratch->cap > 0) {
 			above.n = count_above(&above, job->request.priority);
 			ASSERT(above.n <= i);
 			above.jobs[above.n++] = job;
@@ -402,9 +402,9 @@ static void give_most(struct sched_core *core, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap > 0 && pinned_replicas(core, job) == 0 &&
+		if (job->scratch->cap > 0 && pinned_replicas(core, job) == 0 &&
 			!has_quota(core, job)) {
-			job->scratch.cap = job->request.most;
+			job->scratch->cap = job->request.most;
 		}
 	}
 }
@@ -419,7 +419,7 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap > 0 && has_quota(core, job) &&
+		if (job->scratch->cap > 0 && has_quota(core, job) &&
 			pinned_replicas(core, job) == 0) {
 			sharers[left++] = job;
 		}
@@ -432,8 +432,8 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 			uint32_t now = core_place_now(job)->replicas;
 			uint32_t most = to_now && now < job->request.most ? now : job->request.most;
 
-			if (job->scratch.cap < most &&
-				quota_holds(core, job, 1, &job->scratch.quota)) {
+			if (job->scratch->cap < most &&
+				quota_holds(core, job, 1, &job->scratch->quota)) {
 				use_quota(core, job, 1);
 				sharers[left++] = job;
 			}
@@ -451,13 +451,13 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		job->scratch.candidate = is_candidate(core, job);
-		job->scratch.cap = 0;
-		job->scratch.quota = CORE_WHY_NONE;
-		if (job->scratch.candidate && is_overdue(core, job)) {
+		job->scratch->candidate = is_candidate(core, job);
+		job->scratch->cap = 0;
+		job->scratch->quota = CORE_WHY_NONE;
+		if (job->scratch->candidate && is_overdue(core, job)) {
 			record_overdue(core, job);
 		}
-		if (job->scratch.candidate) {
+		if (job->scratch->candidate) {
 			core->workspace.order[n++] = job;
 		}
 	}
@@ -477,9 +477,9 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		if (!job->scratch.candidate) {
+		if (!job->scratch->candidate) {
 			use_quota(core, job, core_job_slots(job));
-			job->scratch.cap = 0;
+			job->scratch->cap = 0;
 		}
 	}
 	qsort_r(core->workspace.order, n, sizeof(struct core_job *), compare, core);

@@ -161,7 +161,7 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 	uint32_t quota = find_quota(core, job);
 	const struct core_placement *at = &job->current;
 
-	placement_clear(&job->scratch.next);
+	placement_clear(&job->scratch->next);
 	for (uint32_t i = 0; i < job->want.n; i++) {
 		const struct core_placement_entry *entry = &job->want.entries[i];
 		uint32_t n = core_node_at(core, entry->node);
@@ -175,20 +175,20 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 		more = more < quota ? more : quota;
 		quota -= more;
 		owned = owned < entry->replicas ? owned : entry->replicas;
-		placement_add(&job->scratch.next, entry->node, owned + more);
+		placement_add(&job->scratch->next, entry->node, owned + more);
 	}
-	if (job->scratch.next.replicas < job->request.least) {
-		placement_clear(&job->scratch.next);
+	if (job->scratch->next.replicas < job->request.least) {
+		placement_clear(&job->scratch->next);
 		for (uint32_t i = 0; i < at->n; i++) {
-			uint32_t lacks = job->request.least - job->scratch.next.replicas;
+			uint32_t lacks = job->request.least - job->scratch->next.replicas;
 			uint32_t has = at->entries[i].replicas;
 
-			placement_add(&job->scratch.next, at->entries[i].node,
+			placement_add(&job->scratch->next, at->entries[i].node,
 				has < lacks ? has : lacks);
 		}
 	}
-	return job->scratch.next.replicas >= job->request.least &&
-		!placement_equal(&job->scratch.next, at);
+	return job->scratch->next.replicas >= job->request.least &&
+		!placement_equal(&job->scratch->next, at);
 }
 
 /*
@@ -204,7 +204,7 @@ static bool break_cycle(struct sched_core *core)
 
 		if (job->state == CORE_RUNNING && !placement_equal(&job->want, &job->current) &&
 			in_place(job) && find_step(core, job)) {
-			rescale(core, job, &job->scratch.next);
+			rescale(core, job, &job->scratch->next);
 			return true;
 		}
 	}
@@ -259,15 +259,15 @@ void core_carry_out(struct sched_core *core)
 static void match_runs(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
 {
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core->jobs[j]->scratch.run = NULL;
+		core->jobs[j]->scratch->run = NULL;
 	}
 	for (uint32_t i = 0; i < runs_n; i++) {
 		struct core_job *job = core_job_at(core, runs[i].job);
 		bool has_slots = job && (core_is_up(job) || job->state == CORE_STOPPING);
 		bool newest = job && runs[i].generation >= job->start_generation;
 
-		if (newest && !job->scratch.run) {
-			job->scratch.run = &runs[i];
+		if (newest && !job->scratch->run) {
+			job->scratch->run = &runs[i];
 		}
 		if (!has_slots || !newest) {
 			struct core_update *u = core_add_update(core, CORE_DO_KILL);
@@ -318,7 +318,7 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 	match_runs(core, runs, runs_n);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
-		const struct core_run *run = job->scratch.run;
+		const struct core_run *run = job->scratch->run;
 		bool has_slots = core_is_up(job) || job->state == CORE_STOPPING;
 
 		if (core->recovering && has_slots && !(run && run->running)) {

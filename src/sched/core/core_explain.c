@@ -257,9 +257,9 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 		add(l, "binds: its own maximum, %u replicas\n", job->request.most);
 	} else if (job->request.pinned) {
 		add(l, "binds: it may not be moved (preemptible: no)\n");
-	} else if (job->scratch.quota != CORE_WHY_NONE &&
-		job->current.replicas >= job->scratch.cap) {
-		add_quota(core, job, job->scratch.quota, l);
+	} else if (job->scratch->quota != CORE_WHY_NONE &&
+		job->current.replicas >= job->scratch->cap) {
+		add_quota(core, job, job->scratch->quota, l);
 	} else if (count_free(core, job).all == 0) {
 		add(l, "binds: no slots are free; other jobs make better use of theirs\n");
 	} else {

@@ -7,10 +7,10 @@ static uint32_t count_spot(const struct sched_core *core, const struct core_job 
 {
 	uint32_t spot = 0;
 
-	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
-		uint32_t n = core_node_at(core, job->scratch.next.entries[i].node);
+	for (uint32_t i = 0; i < job->scratch->next.n; i++) {
+		uint32_t n = core_node_at(core, job->scratch->next.entries[i].node);
 
-		spot += core->nodes[n].offer.spot ? job->scratch.next.entries[i].replicas : 0;
+		spot += core->nodes[n].offer.spot ? job->scratch->next.entries[i].replicas : 0;
 	}
 	return spot;
 }
@@ -33,7 +33,7 @@ static struct core_node *find_room(struct sched_core *core, const struct core_jo
 
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		struct core_node *node = &core->nodes[n];
-		bool own = placement_replicas_on(&job->scratch.next, node->id) > 0;
+		bool own = placement_replicas_on(&job->scratch->next, node->id) > 0;
 
 		if (node->room == 0 || node->state != CORE_NODE_UP || !suits(job, node, spot)) {
 			continue;
@@ -53,19 +53,19 @@ static bool give_one(struct sched_core *core, struct core_job *job)
 
 	if (node) {
 		node->room--;
-		placement_add(&job->scratch.next, node->id, 1);
+		placement_add(&job->scratch->next, node->id, 1);
 	}
 	return node != NULL;
 }
 
 static void release_all(struct sched_core *core, struct core_job *job)
 {
-	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
-		const struct core_placement_entry *entry = &job->scratch.next.entries[i];
+	for (uint32_t i = 0; i < job->scratch->next.n; i++) {
+		const struct core_placement_entry *entry = &job->scratch->next.entries[i];
 
 		core->nodes[core_node_at(core, entry->node)].room += entry->replicas;
 	}
-	placement_clear(&job->scratch.next);
+	placement_clear(&job->scratch->next);
 }
 
 /* Returns how many of the job's replicas on node from could be on node to instead; replicas at
@@ -98,10 +98,10 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 {
 	uint32_t swapped = 0;
 
-	for (uint32_t i = 0; i < other->scratch.next.n && swapped < replicas;) {
+	for (uint32_t i = 0; i < other->scratch->next.n && swapped < replicas;) {
 		struct core_node *to =
-			&core->nodes[core_node_at(core, other->scratch.next.entries[i].node)];
-		uint32_t on = other->scratch.next.entries[i].replicas;
+			&core->nodes[core_node_at(core, other->scratch->next.entries[i].node)];
+		uint32_t on = other->scratch->next.entries[i].replicas;
 		uint32_t n = on < replicas - swapped ? on : replicas - swapped;
 
 		n = to->offer.spot != node->offer.spot ? count_movable(core, job, node, to, n) : 0;
@@ -110,10 +110,10 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 			i++;
 			continue;
 		}
-		placement_remove(&job->scratch.next, node->id, n);
-		placement_remove(&other->scratch.next, to->id, n);
-		placement_add(&job->scratch.next, to->id, n);
-		placement_add(&other->scratch.next, node->id, n);
+		placement_remove(&job->scratch->next, node->id, n);
+		placement_remove(&other->scratch->next, to->id, n);
+		placement_add(&job->scratch->next, to->id, n);
+		placement_add(&other->scratch->next, node->id, n);
 		swapped += n;
 		i = 0; /* the entries have changed: start over */
 	}
@@ -129,8 +129,8 @@ static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap > 0 && job->request.spot_most > 0 &&
-			!core->workspace.jobs[job->scratch.row].pinned) {
+		if (job->scratch->cap > 0 && job->request.spot_most > 0 &&
+			!core->workspace.jobs[job->scratch->row].pinned) {
 			core->workspace.some[n++] = job;
 		}
 	}
@@ -165,9 +165,9 @@ static uint32_t move_to_free(struct sched_core *core, struct core_job *job, stru
 
 	for (; moved < replicas; moved++) {
 		/* Removed first: with one replica more, the job might not be allowed elsewhere. */
-		placement_remove(&job->scratch.next, node->id, 1);
+		placement_remove(&job->scratch->next, node->id, 1);
 		if (!give_one(core, job)) {
-			placement_add(&job->scratch.next, node->id, 1);
+			placement_add(&job->scratch->next, node->id, 1);
 			break;
 		}
 		node->room++;
@@ -204,7 +204,7 @@ static uint32_t leave(struct sched_core *core, struct core_job *job, struct core
 	if (fits_type(job, node)) {
 		moved += swap_some(core, job, node, replicas - moved, partners);
 	}
-	node->room += placement_remove(&job->scratch.next, node->id, replicas - moved);
+	node->room += placement_remove(&job->scratch->next, node->id, replicas - moved);
 	return moved;
 }
 
@@ -213,14 +213,14 @@ static void leave_firm(struct sched_core *core, struct core_job *job)
 {
 	bool few = count_spot(core, job) < job->request.spot_least;
 
-	for (uint32_t i = 0; i < job->scratch.next.n && few;) {
+	for (uint32_t i = 0; i < job->scratch->next.n && few;) {
 		struct core_node *node =
-			&core->nodes[core_node_at(core, job->scratch.next.entries[i].node)];
+			&core->nodes[core_node_at(core, job->scratch->next.entries[i].node)];
 
 		if (node->offer.spot) {
 			i++;
 		} else {
-			node->room += placement_remove(&job->scratch.next, node->id, UINT32_MAX);
+			node->room += placement_remove(&job->scratch->next, node->id, UINT32_MAX);
 		}
 	}
 }
@@ -229,12 +229,12 @@ static void leave_firm(struct sched_core *core, struct core_job *job)
  * nodes of which the job has fewer because of its limits on spot nodes: a bit each. */
 static uint32_t fix_job_nodes(struct sched_core *core, struct core_job *job, uint32_t partners)
 {
-	uint32_t had = job->scratch.next.replicas;
+	uint32_t had = job->scratch->next.replicas;
 	uint32_t spot = count_spot(core, job);
 	uint32_t types = 0;
 
-	for (uint32_t i = 0; i < job->scratch.next.n;) {
-		const struct core_placement_entry *at = &job->scratch.next.entries[i];
+	for (uint32_t i = 0; i < job->scratch->next.n;) {
+		const struct core_placement_entry *at = &job->scratch->next.entries[i];
 		struct core_node *node = &core->nodes[core_node_at(core, at->node)];
 		uint32_t wrong = count_wrong(job, node, at->replicas, spot);
 
@@ -250,10 +250,10 @@ static uint32_t fix_job_nodes(struct sched_core *core, struct core_job *job, uin
 		spot = count_spot(core, job);
 		i = 0; /* the entries have changed: start over */
 	}
-	while (job->scratch.next.replicas < had && give_one(core, job)) {
+	while (job->scratch->next.replicas < had && give_one(core, job)) {
 	}
-	types = job->scratch.next.replicas < had ? types : 0;
-	if (job->scratch.next.replicas < job->request.least) {
+	types = job->scratch->next.replicas < had ? types : 0;
+	if (job->scratch->next.replicas < job->request.least) {
 		release_all(core, job);
 	}
 	return types;
@@ -267,8 +267,8 @@ uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap > 0 && job->scratch.next.n > 0 &&
-			!core->workspace.jobs[job->scratch.row].pinned) {
+		if (job->scratch->cap > 0 && job->scratch->next.n > 0 &&
+			!core->workspace.jobs[job->scratch->row].pinned) {
 			types |= fix_job_nodes(core, job, partners);
 		}
 	}
@@ -285,7 +285,7 @@ uint32_t core_fix_nodes(struct sched_core *core, uint32_t candidates)
  * fewer on spot nodes than it must have there is on spot nodes alone. */
 static bool can_spare(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	return job->scratch.next.replicas > job->request.least &&
+	return job->scratch->next.replicas > job->request.least &&
 		(!node->offer.spot || spot > job->request.spot_least || spot > job->request.least);
 }
 
@@ -293,14 +293,14 @@ static bool can_spare(const struct core_job *job, const struct core_node *node, 
 static bool must_leave(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return node->offer.spot && spot <= job->request.spot_least &&
-		spot < job->scratch.next.replicas;
+		spot < job->scratch->next.replicas;
 }
 
 /* Returns the job's replicas on spot nodes once it has given the one that it was asked for. */
 static uint32_t count_kept(const struct sched_core *core, const struct core_job *job)
 {
-	bool gives = job->scratch.taker &&
-		core->nodes[core_node_at(core, job->scratch.given)].offer.spot;
+	bool gives = job->scratch->taker &&
+		core->nodes[core_node_at(core, job->scratch->given)].offer.spot;
 	uint32_t spot = count_spot(core, job);
 
 	ASSERT(!gives || spot > 0); /* the replica that it is asked for is on a spot node */
@@ -337,9 +337,9 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 	uint32_t spot = count_spot(core, other);
 	struct core_node *best = NULL;
 
-	for (uint32_t i = 0; i < other->scratch.next.n; i++) {
+	for (uint32_t i = 0; i < other->scratch->next.n; i++) {
 		struct core_node *node =
-			&core->nodes[core_node_at(core, other->scratch.next.entries[i].node)];
+			&core->nodes[core_node_at(core, other->scratch->next.entries[i].node)];
 
 		if ((!best || spare_rank(other, node, spot) > spare_rank(other, best, spot)) &&
 			node->state == CORE_NODE_UP && suits(job, node, kept)) {
@@ -356,8 +356,8 @@ static bool gives_before(const struct core_job *job, const struct core_job *othe
 	if (job->request.priority != other->request.priority) {
 		return job->request.priority < other->request.priority;
 	}
-	return job->scratch.next.replicas - job->request.least >
-		other->scratch.next.replicas - other->request.least;
+	return job->scratch->next.replicas - job->request.least >
+		other->scratch->next.replicas - other->request.least;
 }
 
 /* Asks the jobs that were not asked yet and have a replica that the job may have: they join the
@@ -374,18 +374,18 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		struct core_node *node;
 		uint32_t spot;
 
-		if (other->scratch.cap == 0 || other->scratch.asked ||
-			core->workspace.jobs[other->scratch.row].pinned) {
+		if (other->scratch->cap == 0 || other->scratch->asked ||
+			core->workspace.jobs[other->scratch->row].pinned) {
 			continue;
 		}
 		node = find_spare(core, job, kept, other);
 		if (!node) {
 			continue;
 		}
-		other->scratch.asked = true;
-		other->scratch.taker = job;
-		other->scratch.given = node->id;
-		last->scratch.next_asked = other;
+		other->scratch->asked = true;
+		other->scratch->taker = job;
+		other->scratch->given = node->id;
+		last->scratch->next_asked = other;
 		last = other;
 		spot = count_spot(core, other);
 		if (can_spare(other, node, spot)) {
@@ -400,13 +400,13 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 /* Each job in the chain gives its replica to the next one, down to the job that needs it. */
 static void pass_down(struct core_job *from)
 {
-	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
-		uint32_t taken = placement_remove(&job->scratch.next, job->scratch.given, 1);
+	for (struct core_job *job = from; job->scratch->taker; job = job->scratch->taker) {
+		uint32_t taken = placement_remove(&job->scratch->next, job->scratch->given, 1);
 
 		ASSERT(taken == 1);
 	}
-	for (struct core_job *job = from; job->scratch.taker; job = job->scratch.taker) {
-		placement_add(&job->scratch.taker->scratch.next, job->scratch.given, 1);
+	for (struct core_job *job = from; job->scratch->taker; job = job->scratch->taker) {
+		placement_add(&job->scratch->taker->scratch->next, job->scratch->given, 1);
 	}
 }
 
@@ -417,18 +417,18 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	struct core_job *last = job;
 
 	for (uint32_t i = 0; i < candidates; i++) {
-		core->workspace.order[i]->scratch.asked = false;
-		core->workspace.order[i]->scratch.taker = NULL;
-		core->workspace.order[i]->scratch.next_asked = NULL;
+		core->workspace.order[i]->scratch->asked = false;
+		core->workspace.order[i]->scratch->taker = NULL;
+		core->workspace.order[i]->scratch->next_asked = NULL;
 	}
-	job->scratch.asked = true;
-	for (struct core_job *asked = job; asked; asked = asked->scratch.next_asked) {
+	job->scratch->asked = true;
+	for (struct core_job *asked = job; asked; asked = asked->scratch->next_asked) {
 		struct core_node *node = find_free(core, asked);
 
 		if (node) {
 			pass_down(asked);
 			node->room--;
-			placement_add(&asked->scratch.next, node->id, 1);
+			placement_add(&asked->scratch->next, node->id, 1);
 			return true;
 		}
 		last = ask_others(core, asked, last, candidates, rich);
@@ -456,9 +456,9 @@ static bool could_have(const struct sched_core *core, const struct core_job *job
 	for (uint32_t i = 0; i < candidates && could < job->request.least; i++) {
 		const struct core_job *other = core->workspace.order[i];
 
-		if (other->scratch.cap > 0 && !core->workspace.jobs[other->scratch.row].pinned &&
-			other->scratch.next.replicas > other->request.least) {
-			could += other->scratch.next.replicas - other->request.least;
+		if (other->scratch->cap > 0 && !core->workspace.jobs[other->scratch->row].pinned &&
+			other->scratch->next.replicas > other->request.least) {
+			could += other->scratch->next.replicas - other->request.least;
 		}
 	}
 	return could >= job->request.least;
@@ -469,16 +469,16 @@ void core_fix_least(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap == 0 || job->scratch.next.n > 0 ||
+		if (job->scratch->cap == 0 || job->scratch->next.n > 0 ||
 			!could_have(core, job, candidates)) {
 			continue;
 		}
-		while (job->scratch.next.replicas < job->request.least && give_one(core, job)) {
+		while (job->scratch->next.replicas < job->request.least && give_one(core, job)) {
 		}
-		while (job->scratch.next.replicas < job->request.least &&
+		while (job->scratch->next.replicas < job->request.least &&
 			take_one(core, job, candidates)) {
 		}
-		if (job->scratch.next.replicas < job->request.least) {
+		if (job->scratch->next.replicas < job->request.least) {
 			release_all(core, job);
 		}
 	}

@@ -33,6 +33,20 @@ struct core_pool_state {
 	int64_t surplus_ns;   /* time since which the pool has too many nodes; 0: it has not */
 };
 
+/* What a decision notes on a job. It is not stored, and each decision fills it anew. */
+struct core_job_scratch {
+	struct core_placement next; /* placement that is being decided */
+	uint32_t cap;           /* replicas that the job may have; 0: the job does not take part */
+	enum core_reason quota; /* why cap is less than the job's most */
+	uint32_t row;           /* index in the policy's view */
+	bool candidate;         /* the job could have replicas */
+	bool asked;             /* the job was asked for a replica, for another job */
+	struct core_job *taker; /* job that asks for the replica; NULL: this job itself needs one */
+	uint32_t given;         /* id of the node where that replica is */
+	struct core_job *next_asked; /* next job in the queue of those asked */
+	const struct core_run *run;  /* the job's entry in a list, the caller's; NULL: none */
+};
+
 /* A user who has jobs. */
 struct core_owner {
 	uint32_t id;
@@ -202,7 +216,7 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 
 /* ---- core_fill.c ---- */
 
-/* Both correct scratch.next of the jobs. core_fix_nodes moves or removes replicas that are where
+/* Both correct scratch->next of the jobs. core_fix_nodes moves or removes replicas that are where
  * the job may not be. It returns the types of nodes of which it removed some because of the job's
  * limits on spot nodes: a bit each. core_fix_least gives each admitted job without replicas its
  * least. */

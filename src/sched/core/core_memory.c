@@ -3,6 +3,7 @@
 #include "sched/core/core_impl.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,23 +110,34 @@ int core_reserve(struct sched_core *core, uint32_t jobs, uint32_t nodes, uint32_
 	return 0;
 }
 
+/* The memory of a job. core_job_free frees it by the address of the job, the first field. */
+struct job_block {
+	struct core_job job;
+	struct core_job_scratch scratch;
+};
+
+_Static_assert(offsetof(struct job_block, job) == 0, "a job has the address of its block");
+
 struct core_job *core_job_make(const struct core_request *request, struct pawl_err *err)
 {
-	struct core_job *job = FAULT_MEM("sched.core", calloc(1, sizeof(*job)));
+	struct job_block *block = FAULT_MEM("sched.core", calloc(1, sizeof(*block)));
 	struct core_placement_entry *entries =
 		FAULT_MEM("sched.core", calloc(4 * (size_t)request->most, sizeof(*entries)));
+	struct core_job *job;
 
-	if (!job || !entries) {
-		free(job);
+	if (!block || !entries) {
+		free(block);
 		free(entries);
 		pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for job %.63s", request->name);
 		return NULL;
 	}
+	job = &block->job;
+	job->scratch = &block->scratch;
 	job->request = *request;
 	job->current.entries = entries;
 	job->old.entries = entries + request->most;
 	job->want.entries = entries + 2 * (size_t)request->most;
-	job->scratch.next.entries = entries + 3 * (size_t)request->most;
+	job->scratch->next.entries = entries + 3 * (size_t)request->most;
 	job->place_max = request->most;
 	return job;
 }
@@ -133,7 +145,7 @@ struct core_job *core_job_make(const struct core_request *request, struct pawl_e
 int core_job_grow(struct core_job *job, uint32_t most, struct pawl_err *err)
 {
 	struct core_placement *const places[] = {&job->current, &job->old, &job->want,
-		&job->scratch.next};
+		&job->scratch->next};
 	struct core_placement_entry *before = job->current.entries; /* the first of the four */
 	struct core_placement_entry *entries;
 
@@ -163,7 +175,7 @@ void core_job_free(struct core_job *job)
 			free(job->hints[t]);
 		}
 		free(job->current.entries);
-		free(job);
+		free(job); /* with the rest of its block */
 	}
 }
 

@@ -38,7 +38,7 @@ static uint32_t useful(const struct sched_core *core, const struct core_job *job
 {
 	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
 	const struct core_pool *pool = pool_for(core, job);
-	uint32_t most = job->scratch.cap > 0 ? job->scratch.cap : job->request.least;
+	uint32_t most = job->scratch->cap > 0 ? job->scratch->cap : job->request.least;
 	struct pawl_placement place = {.nodes = 1, .replicas = 1};
 	uint32_t good =
 		job->request.wanted > job->request.least ? job->request.wanted : job->request.least;
@@ -69,7 +69,7 @@ static void count_demand(const struct sched_core *core, struct demand *demand)
 		uint32_t spot; /* slots on spot nodes, at most */
 		uint32_t firm; /* slots on other nodes, at most */
 
-		if (!job->scratch.candidate || (job->scratch.cap == 0 && quota)) {
+		if (!job->scratch->candidate || (job->scratch->cap == 0 && quota)) {
 			continue;
 		}
 		slots = useful(core, job);

@@ -73,29 +73,29 @@ static void fill_view_place(struct sched_core *core, struct core_job *job, struc
 	uint32_t *nodes = core->workspace.now + *used;
 	uint32_t shown = 0;
 
-	placement_clear(&job->scratch.next);
+	placement_clear(&job->scratch->next);
 	for (uint32_t i = 0; i < now->n; i++) {
 		uint32_t n = core_node_at(core, now->entries[i].node);
 		uint32_t room = n < core->nodes_n ? core->nodes[n].room : 0;
 		uint32_t fit = now->entries[i].replicas < room ? now->entries[i].replicas : room;
 
-		fit = fit < job->scratch.cap - shown ? fit : job->scratch.cap - shown;
-		placement_add(&job->scratch.next, now->entries[i].node, fit);
+		fit = fit < job->scratch->cap - shown ? fit : job->scratch->cap - shown;
+		placement_add(&job->scratch->next, now->entries[i].node, fit);
 		shown += fit;
 	}
 	if (shown < job->request.least) {
-		placement_clear(&job->scratch.next);
+		placement_clear(&job->scratch->next);
 		shown = 0;
 	}
-	ASSERT(shown == job->scratch.next.replicas && shown <= job->scratch.cap);
+	ASSERT(shown == job->scratch->next.replicas && shown <= job->scratch->cap);
 	view->nodes = nodes;
 	view->replicas = shown;
 	*used += shown;
-	for (uint32_t i = 0; i < job->scratch.next.n; i++) {
-		uint32_t n = core_node_at(core, job->scratch.next.entries[i].node);
+	for (uint32_t i = 0; i < job->scratch->next.n; i++) {
+		uint32_t n = core_node_at(core, job->scratch->next.entries[i].node);
 
-		core->nodes[n].room -= job->scratch.next.entries[i].replicas;
-		for (uint32_t r = 0; r < job->scratch.next.entries[i].replicas; r++) {
+		core->nodes[n].room -= job->scratch->next.entries[i].replicas;
+		for (uint32_t r = 0; r < job->scratch->next.entries[i].replicas; r++) {
 			*nodes++ = n;
 		}
 	}
@@ -110,7 +110,7 @@ static void fill_view_job(struct sched_core *core, struct core_job *job, const s
 		.attained = core_attained_s(core, job),
 		.restarts = job->restarts,
 		.least = job->request.least,
-		.most = job->scratch.cap,
+		.most = job->scratch->cap,
 		.wanted = job->request.wanted > 0 ? job->request.wanted : job->request.most,
 		.weight = core->options.queues[job->queue].weight,
 		.restart_s = job->request.restart_s,
@@ -130,14 +130,14 @@ static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const st
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
-		placement_clear(&job->scratch.next);
-		if (job->scratch.candidate && job->scratch.cap > 0) {
-			job->scratch.row = shown++;
+		placement_clear(&job->scratch->next);
+		if (job->scratch->candidate && job->scratch->cap > 0) {
+			job->scratch->row = shown++;
 			ASSERT(shown <= work->jobs_max);
-			fill_view_job(core, job, types, &work->jobs[job->scratch.row]);
-			work->grants[job->scratch.row] =
+			fill_view_job(core, job, types, &work->jobs[job->scratch->row]);
+			work->grants[job->scratch->row] =
 				(struct sched_grant){.nodes = work->granted +
-						(size_t)job->scratch.row * work->slots_max};
+						(size_t)job->scratch->row * work->slots_max};
 		}
 	}
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
@@ -149,8 +149,8 @@ static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const st
 		for (uint32_t i = 0; i < candidates; i++) {
 			struct core_job *job = work->order[i];
 
-			if (job->scratch.cap > 0 && core_is_up(job) == (pass == 0)) {
-				struct sched_job *view = &work->jobs[job->scratch.row];
+			if (job->scratch->cap > 0 && core_is_up(job) == (pass == 0)) {
+				struct sched_job *view = &work->jobs[job->scratch->row];
 
 				fill_view_place(core, job, view, &used);
 				view->pinned =
@@ -165,8 +165,8 @@ static uint32_t fill_view(struct sched_core *core, uint32_t candidates, const st
  * nothing. */
 static const char *read_grant(struct sched_core *core, struct core_job *job)
 {
-	const struct sched_job *view = &core->workspace.jobs[job->scratch.row];
-	const struct sched_grant *grant = &core->workspace.grants[job->scratch.row];
+	const struct sched_job *view = &core->workspace.jobs[job->scratch->row];
+	const struct sched_grant *grant = &core->workspace.grants[job->scratch->row];
 
 	if (grant->replicas > view->most) {
 		return "more replicas than its most";
@@ -182,20 +182,20 @@ static const char *read_grant(struct sched_core *core, struct core_job *job)
 			if (grant->nodes[r] >= core->nodes_n) {
 				return "a node that does not exist";
 			}
-			if (placement_remove(&job->scratch.next, core->nodes[grant->nodes[r]].id,
+			if (placement_remove(&job->scratch->next, core->nodes[grant->nodes[r]].id,
 				    1) == 0) {
 				return "another place, though it is pinned";
 			}
 		}
 	}
-	placement_clear(&job->scratch.next);
+	placement_clear(&job->scratch->next);
 	for (uint32_t r = 0; r < grant->replicas; r++) {
 		if (grant->nodes[r] >= core->nodes_n) {
 			return "a node that does not exist";
 		}
-		placement_add(&job->scratch.next, core->nodes[grant->nodes[r]].id, 1);
+		placement_add(&job->scratch->next, core->nodes[grant->nodes[r]].id, 1);
 	}
-	ASSERT(job->scratch.next.replicas == grant->replicas);
+	ASSERT(job->scratch->next.replicas == grant->replicas);
 	return NULL;
 }
 
@@ -208,11 +208,11 @@ static bool read_answer(struct sched_core *core, uint32_t candidates)
 	}
 	for (uint32_t c = 0; c < candidates; c++) {
 		struct core_job *job = core->workspace.order[c];
-		const char *wrong = job->scratch.cap > 0 ? read_grant(core, job) : NULL;
+		const char *wrong = job->scratch->cap > 0 ? read_grant(core, job) : NULL;
 
-		for (uint32_t i = 0; i < job->scratch.next.n && !wrong && job->scratch.cap > 0;
+		for (uint32_t i = 0; i < job->scratch->next.n && !wrong && job->scratch->cap > 0;
 			i++) {
-			const struct core_placement_entry *entry = &job->scratch.next.entries[i];
+			const struct core_placement_entry *entry = &job->scratch->next.entries[i];
 			struct core_node *node = &core->nodes[core_node_at(core, entry->node)];
 
 			wrong = entry->replicas > node->room ? "slots that do not exist" : NULL;
@@ -233,15 +233,15 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->workspace.order[i];
 
-		if (job->scratch.cap == 0) {
-			placement_clear(&job->scratch.next);
+		if (job->scratch->cap == 0) {
+			placement_clear(&job->scratch->next);
 		}
-		ASSERT(job->scratch.next.replicas <= job->scratch.cap);
-		if (!placement_equal(&job->want, &job->scratch.next)) {
-			placement_copy(&job->want, &job->scratch.next);
+		ASSERT(job->scratch->next.replicas <= job->scratch->cap);
+		if (!placement_equal(&job->want, &job->scratch->next)) {
+			placement_copy(&job->want, &job->scratch->next);
 			job->dirty = true;
 		}
-		if (job->want.replicas == 0 && job->scratch.cap > 0) {
+		if (job->want.replicas == 0 && job->scratch->cap > 0) {
 			job->wait = CORE_WHY_SLOTS; /* slots of the kind that the job may have */
 		}
 	}

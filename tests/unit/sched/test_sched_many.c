@@ -2,7 +2,7 @@
  * computation, which is here. */
 #include "base/rng.h"
 #include "equal.h"
-#include "sched/core/core.h"
+#include "sched/core/core_impl.h"
 #include "seed.h"
 
 #include <stdio.h>
@@ -230,7 +230,7 @@ static void decide_and_compare(uint32_t owner_slots_max)
 	share(n, true, owner_slots_max);
 	share(n, false, owner_slots_max);
 	for (uint32_t i = 0; i < n; i++) {
-		assert_int_equal(core_job_find(t.core, plain[i].id)->scratch.cap, plain[i].cap);
+		assert_int_equal(core_job_find(t.core, plain[i].id)->scratch->cap, plain[i].cap);
 	}
 }
 

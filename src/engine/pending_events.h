@@ -2,6 +2,10 @@
  * Events of an engine that wait for the next turn of the loop. An engine may notice within a call
  * what it must report, and reports it after the call has returned (sched/core/engine.h). Events
  * keep their order. For the thread of the loop.
+ *
+ * The engine slurm has a queue of its own (struct slurm_event), for two differences. It lists its
+ * runs when it posts CORE_LISTED, so that the list has the changes since the event was queued. And
+ * it notes which pilots it has posted, so it must know whether there was memory for an event.
  */
 #ifndef ENGINE_PENDING_EVENTS_H
 #define ENGINE_PENDING_EVENTS_H

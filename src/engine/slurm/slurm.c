@@ -23,7 +23,7 @@ static void on_post(struct loop_timer *timer)
 	struct sched_slurm *s = timer->user;
 
 	while (s->first) {
-		struct pending_event *pending = s->first;
+		struct slurm_event *pending = s->first;
 		struct core_event *event = &pending->event;
 
 		s->first = pending->next;
@@ -270,7 +270,7 @@ void sched_slurm_close(struct sched_slurm *s)
 	slurm_pilots_close(s);
 	slurm_jobs_close(s);
 	while (s->first) {
-		struct pending_event *next = s->first->next;
+		struct slurm_event *next = s->first->next;
 
 		free(s->first);
 		s->first = next;

@@ -88,12 +88,12 @@ struct slurm_job {
 	bool node_lost;       /* a node of the job was lost */
 };
 
-/* An event in the queue to the core. */
-struct pending_event {
+/* An event in the queue to the core; pending_events.h says why this engine has its own queue. */
+struct slurm_event {
 	struct core_event event;
 	struct core_offer offer;
 	char name[CORE_NAME_MAX]; /* name of the event's node or pool */
-	struct pending_event *next;
+	struct slurm_event *next;
 };
 
 struct sched_slurm {
@@ -111,9 +111,9 @@ struct sched_slurm {
 	uint32_t jobs_n, jobs_cap;
 	struct slurm_node_row *machines; /* resources of Slurm's nodes, owned; none: not known */
 	uint32_t machines_n, machines_cap;
-	int64_t sizes_polled_ns; /* time at which machines were last queried; 0: never */
-	struct pending_event *first, **last; /* queue of events for the core */
-	struct core_run *runs;               /* runs of the last CORE_LISTED; owned */
+	int64_t sizes_polled_ns;           /* time at which machines were last queried; 0: never */
+	struct slurm_event *first, **last; /* queue of events for the core */
+	struct core_run *runs;             /* runs of the last CORE_LISTED; owned */
 	struct loop_timer look, poll, post;
 	int64_t kill_wait_ns;              /* Slurm's KillWait; 0: not known yet */
 	bool queue_read;                   /* the output of a squeue has been read */
@@ -130,7 +130,7 @@ struct sched_slurm {
 /* ---- slurm_state.c: events, timers and errors ---- */
 
 /* Queues an event, which the loop posts to the core. NULL: out of memory, which was logged. */
-struct pending_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind);
+struct slurm_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind);
 void slurm_post_node(struct sched_slurm *s, const char *name, enum core_event_kind kind);
 void slurm_post_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation);

@@ -89,7 +89,7 @@ static void read_have(struct pilot *pilot, int64_t now_ns)
 static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 {
 	const struct core_pool *pool;
-	struct pending_event *pending;
+	struct slurm_event *pending;
 	struct pool_request *request;
 
 	ASSERT(pilot->pool < s->options.pools_n && pilot->life < PILOT_LOST);
@@ -113,7 +113,7 @@ static void post_arrival(struct sched_slurm *s, struct pilot *pilot)
 /* Posts that the pilot's end was announced, and changes of its drain state. */
 static void post_states(struct sched_slurm *s, struct pilot *pilot)
 {
-	struct pending_event *pending;
+	struct slurm_event *pending;
 
 	if (pilot->have.state == SLURM_PILOT_GOING && !pilot->posted_reclaim) {
 		pending = slurm_post(s, CORE_NODE_NOTICE);

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct pending_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind)
+struct slurm_event *slurm_post(struct sched_slurm *s, enum core_event_kind kind)
 {
-	struct pending_event *pending = calloc(1, sizeof(*pending));
+	struct slurm_event *pending = calloc(1, sizeof(*pending));
 
 	if (!pending) {
 		log_line(LOG_ERROR,
@@ -28,7 +28,7 @@ struct pending_event *slurm_post(struct sched_slurm *s, enum core_event_kind kin
 
 void slurm_post_node(struct sched_slurm *s, const char *name, enum core_event_kind kind)
 {
-	struct pending_event *pending = slurm_post(s, kind);
+	struct slurm_event *pending = slurm_post(s, kind);
 
 	if (pending) {
 		snprintf(pending->name, sizeof(pending->name), "%s", name);
@@ -38,7 +38,7 @@ void slurm_post_node(struct sched_slurm *s, const char *name, enum core_event_ki
 void slurm_post_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation)
 {
-	struct pending_event *pending = slurm_post(s, kind);
+	struct slurm_event *pending = slurm_post(s, kind);
 
 	if (pending) {
 		pending->event.job = job->record.job;

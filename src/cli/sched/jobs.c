@@ -105,6 +105,13 @@ static const struct cli_option ls_options[] = {
 	{NULL},
 };
 
+/* What the user asked `pawl ls` for. */
+struct ls_request {
+	const char *root; /* directory of the scheduler; NULL: not given */
+	bool all;         /* finished jobs, too */
+	bool json;        /* as one JSON document */
+};
+
 static int print_list(const struct jobs_list *list, bool json)
 {
 	json_t *all;
@@ -124,16 +131,16 @@ static int print_list(const struct jobs_list *list, bool json)
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
-static int list(const struct cli_command *command, const char *root, bool all, bool json)
+static int list(const struct cli_command *command, const struct ls_request *request)
 {
 	struct sched_client *client = NULL;
 	struct jobs_list jobs = {0};
 	struct pawl_err err;
-	int rv = jobs_open(&client, root, &err);
+	int rv = jobs_open(&client, request->root, &err);
 
-	rv = rv == 0 ? jobs_list(client, all, &jobs, &err) : rv;
+	rv = rv == 0 ? jobs_list(client, request->all, &jobs, &err) : rv;
 	sched_client_close(client);
-	rv = rv == 0 ? print_list(&jobs, json) : cli_fail(command, &err);
+	rv = rv == 0 ? print_list(&jobs, request->json) : cli_fail(command, &err);
 	free(jobs.jobs);
 	return rv;
 }
@@ -141,20 +148,18 @@ static int list(const struct cli_command *command, const char *root, bool all, b
 static int main_ls(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	const char *root = NULL;
-	bool all = false;
-	bool json = false;
+	struct ls_request request = {NULL};
 	int what;
 
 	while ((what = cli_read(&reader)) >= 0) {
-		all = all || what == LS_ALL;
-		json = json || what == LS_JSON;
-		root = what == LS_ROOT ? reader.value : root;
+		request.all = request.all || what == LS_ALL;
+		request.json = request.json || what == LS_JSON;
+		request.root = what == LS_ROOT ? reader.value : request.root;
 	}
 	if (what == CLI_ARG) {
 		return cli_usage(command, "unexpected argument %s", reader.value);
 	}
-	return what == CLI_END ? list(command, root, all, json) : cli_read_exit_code(what);
+	return what == CLI_END ? list(command, &request) : cli_read_exit_code(what);
 }
 
 const struct cli_command cli_ls = {

@@ -92,19 +92,21 @@ static void clear(struct place *place)
 	}
 }
 
-/*
- * Finds the node of a list where a job may be, with the fewest prior replicas; the first among
- * equals. A job on several nodes avoids nodes of others on several. with_prior: only nodes whose
- * room is enough for the wanted slots and all prior replicas.
- */
-static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, bool with_prior,
-	bool spread)
+/* Flags of a search for a node: which nodes it leaves out. */
+enum {
+	FIND_PRIOR = 1,    /* nodes without room for the wanted slots and all prior replicas */
+	FIND_UNSPREAD = 2, /* nodes with a job that is on several nodes */
+};
+
+/* Finds the node of a list where a job may be, with the fewest prior replicas; the first among
+ * equals. flags: FIND_PRIOR, FIND_UNSPREAD. */
+static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, unsigned flags)
 {
 	uint32_t best = NONE;
 
 	for (uint32_t node = place->heads[list]; node != NONE; node = place->next[node]) {
-		bool may = !(spread && place->spread[node]) &&
-			(!with_prior || place->room[node] >= wanted + place->prior[node]);
+		bool may = !((flags & FIND_UNSPREAD) && place->spread[node]) &&
+			(!(flags & FIND_PRIOR) || place->room[node] >= wanted + place->prior[node]);
 
 		if (may && (best == NONE || place->prior[node] < place->prior[best])) {
 			best = node;
@@ -116,19 +118,29 @@ static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wante
 	return best;
 }
 
-/* Finds the node with the least sufficient room; NONE: there is none. */
-static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread)
+/* Finds the node with the least sufficient room; NONE: there is none. flags: as in
+ * find_in. */
+static uint32_t find_least(const struct place *place, uint32_t wanted, unsigned flags)
 {
-	for (int with_prior = 1; with_prior >= 0; with_prior--) {
-		for (uint32_t list = 2 * wanted; list < 2 * (place->largest + 1); list++) {
-			uint32_t node = find_in(place, list, wanted, with_prior, spread);
+	for (uint32_t list = 2 * wanted; list < 2 * (place->largest + 1); list++) {
+		uint32_t node = find_in(place, list, wanted, flags);
 
-			if (node != NONE) {
-				return node;
-			}
+		if (node != NONE) {
+			return node;
 		}
 	}
 	return NONE;
+}
+
+/* Finds the node with the least sufficient room, if possible one with room for all prior replicas,
+ * too; NONE: there is none. spread: the job is on several nodes, and avoids nodes of other such
+ * jobs. */
+static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread)
+{
+	unsigned flags = spread ? FIND_UNSPREAD : 0;
+	uint32_t node = find_least(place, wanted, flags | FIND_PRIOR);
+
+	return node != NONE ? node : find_least(place, wanted, flags);
 }
 
 /* Finds the largest node without a job, of at most so many slots, for a job on several nodes; NONE:
@@ -136,7 +148,7 @@ static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread
 static uint32_t find_whole(const struct place *place, uint32_t most)
 {
 	for (uint32_t room = most < place->largest ? most : place->largest; room > 0; room--) {
-		uint32_t node = find_in(place, 2 * room + 1, room, false, true);
+		uint32_t node = find_in(place, 2 * room + 1, room, FIND_UNSPREAD);
 
 		if (node != NONE) {
 			return node;

@@ -206,7 +206,8 @@ struct found_runs {
 	struct found_run *at; /* owned; by job, then by start */
 	uint32_t n;
 	uint32_t max;
-	bool failed; /* no memory */
+	int rv; /* why the list is not complete; 0: it is */
+	struct pawl_err *err;
 };
 
 static void on_child_ended(void *user, const struct database_job *job)
@@ -214,8 +215,9 @@ static void on_child_ended(void *user, const struct database_job *job)
 	*(bool *)user = true;
 }
 
-static bool is_known(const struct daemon *d, const struct sched_engine_run *kept)
+static bool is_known(struct found_runs *all, const struct sched_engine_run *kept)
 {
+	const struct daemon *d = all->daemon;
 	const struct core_job *job = core_job_find(d->core, kept->job);
 	const struct database_query query = {.id = kept->job, .most = 1};
 	bool ended = false;
@@ -223,7 +225,10 @@ static bool is_known(const struct daemon *d, const struct sched_engine_run *kept
 	if (job) {
 		return kept->generation <= job->generation;
 	}
-	sched_database_each_ended(d->database, &query, on_child_ended, &ended, NULL);
+	if (all->rv == 0) {
+		all->rv = sched_database_each_ended(d->database, &query, on_child_ended, &ended,
+			all->err);
+	}
 	return ended;
 }
 
@@ -232,21 +237,23 @@ static void add_unknown(void *user, const struct sched_engine_run *kept)
 	struct found_runs *all = user;
 	struct found_run *more;
 
-	if (is_known(all->daemon, kept)) {
+	if (is_known(all, kept) || all->rv != 0) {
 		return;
 	}
 	if (all->n == all->max) {
 		more = realloc(all->at, (2 * (size_t)all->max + 64) * sizeof(*all->at));
-		all->failed = all->failed || !more;
 		all->at = more ? more : all->at;
 		all->max += more ? all->max + 64 : 0;
 	}
 	if (all->n < all->max) {
 		all->at[all->n] = (struct found_run){kept->job, kept->start_generation,
 			kept->generation, kept->over, strdup(kept->dir)};
-		all->failed = all->failed || !all->at[all->n].dir;
-		all->n += all->at[all->n].dir != NULL;
 	}
+	if (all->n == all->max || !all->at[all->n].dir) {
+		all->rv = pawl_err_set(all->err, PAWL_ENOMEM, "no memory for what runs");
+		return;
+	}
+	all->n++;
 }
 
 static int by_start(const void *a, const void *b)
@@ -443,16 +450,15 @@ static int refuse(const struct daemon *d, const struct found_run *run, struct pa
 
 int daemon_check_runs(struct daemon *d, struct pawl_err *err)
 {
-	struct found_runs all = {.daemon = d};
-	int rv = 0;
+	struct found_runs all = {.daemon = d, .err = err};
+	int rv;
 
 	if (!d->engine->each_run) {
 		return 0;
 	}
 	d->engine->each_run(d->engine_self, add_unknown, &all);
-	if (all.failed) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for what runs");
-	} else if (all.n > 0) {
+	rv = all.rv;
+	if (rv == 0 && all.n > 0) {
 		qsort(all.at, all.n, sizeof(*all.at), by_start);
 	}
 	if (rv == 0 && d->options->rebuild) {

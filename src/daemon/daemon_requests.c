@@ -141,6 +141,9 @@ static int find_job(struct daemon *d, const char *selector, struct sched_msg_job
 	const struct database_query query = {.id = id, .name = id > 0 ? NULL : selector, .most = 1};
 	int rv;
 
+	if (selector[0] == '\0') {
+		return pawl_err_set(err, PAWL_EINVAL, "no job is named: give a number or a name");
+	}
 	if (job) {
 		daemon_describe(d, job, row);
 		return 0;

@@ -536,6 +536,8 @@ def test_lists(shared: Cluster) -> None:
     assert "slots used" in shared.run("top").stdout
     nothing = shared.run("show", "nobody")
     assert nothing.returncode == 3 and "there is no job nobody" in nothing.stderr
+    nothing = shared.run("show", "")
+    assert nothing.returncode == 2 and "no job is named" in nothing.stderr
 
 
 def test_each_command_has_help() -> None:

@@ -1,4 +1,5 @@
-/* The ledger of one root: see ledger.h for the rules. Pure. */
+/* Saves and their slots, from begin to durable, and how saves are matched by number: see ledger.h
+ * for the rules. Pure. */
 #include "agent/ledger/ledger_impl.h"
 
 #include "base/assert.h"
@@ -19,13 +20,7 @@ static struct ledger_slot *find_seq(struct ledger *ledger, uint64_t seq, enum sl
 	return NULL;
 }
 
-/* Whether rank staged its part; false also if rank is taken to have none. */
-static bool has_staged(const struct ledger_slot *slot, uint32_t rank)
-{
-	return has_bit(slot->staged_bits, rank) && has_bit(slot->begun_bits, rank);
-}
-
-static struct ledger_slot *find_staging(struct ledger *ledger)
+struct ledger_slot *ledger_find_staging(struct ledger *ledger)
 {
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		if (ledger->slots[i].state == SLOT_STAGING) {
@@ -83,7 +78,15 @@ uint32_t ledger_missing_rank(const struct ledger *ledger)
 	return ledger->world;
 }
 
-static enum ledger_answer refuse(struct ledger_verdict *verdict, int code, const char *why)
+bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
+{
+	ASSERT(i >= 0 && i < LEDGER_SLOTS && rank < ledger->world);
+	return has_bit(ledger->slots[i].begun_bits, rank);
+}
+
+/* ---- saves that fail ---- */
+
+enum ledger_answer ledger_refuse(struct ledger_verdict *verdict, int code, const char *why)
 {
 	verdict->code = code;
 	snprintf(verdict->why, sizeof(verdict->why), "%s", why);
@@ -117,10 +120,10 @@ static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct led
 	return LEDGER_REFUSE;
 }
 
-static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct ledger_ask *ask,
+enum ledger_answer ledger_wait_or_refuse(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
-	const struct ledger_slot *staging = find_staging(ledger);
+	const struct ledger_slot *staging = ledger_find_staging(ledger);
 
 	if (ask->waited_ns < ledger->times.wait_ns && !ask->stuck_why) {
 		return LEDGER_WAIT;
@@ -137,8 +140,9 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
 
-/* Finds the generation that holds this tag and is not in the store yet; NULL: none. */
-static struct ledger_slot *find_undurable(struct ledger *ledger, const char *tag)
+/* ---- begin ---- */
+
+struct ledger_slot *ledger_find_undurable(struct ledger *ledger, const char *tag)
 {
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		struct ledger_slot *slot = &ledger->slots[i];
@@ -151,11 +155,12 @@ static struct ledger_slot *find_undurable(struct ledger *ledger, const char *tag
 	return NULL;
 }
 
-/* Adds a rank to a save that another rank has begun. */
-static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
+/* Whether the save of this number is the same checkpoint on the rank that asks as on the others;
+ * LEDGER_GRANT if so. */
+static enum ledger_answer match_number(struct ledger *ledger, const struct ledger_slot *slot,
 	const struct ledger_ask *ask, struct ledger_verdict *verdict)
 {
-	if (!ledger->named && slot->step != ask->step) {
+	if (slot->step != ask->step) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves step %llu where another rank saves step %llu (save number "
 			"%u of each)",
@@ -163,11 +168,36 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 			(unsigned long long)slot->step, (uint32_t)ask->seq);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
-	if (!ledger->named && strcmp(slot->tag, ask->tag) != 0) {
+	if (strcmp(slot->tag, ask->tag) != 0) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves %.64s where another rank saves %.64s",
 			ledger->first_rank + ask->rank, ask->tag, slot->tag);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
+	}
+	return LEDGER_GRANT;
+}
+
+/* The ranks before this one stage into memory, which its state does not fit: refuses the save. */
+static enum ledger_answer refuse_large(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict)
+{
+	ledger->stream = true;
+	snprintf(verdict->why, sizeof(verdict->why),
+		"rank %u's state does not fit the memory budget: this save is skipped, "
+		"later ones are streamed",
+		ledger->first_rank + ask->rank);
+	return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
+}
+
+/* Adds a rank to a save that another rank has begun. */
+static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask, struct ledger_verdict *verdict)
+{
+	enum ledger_answer answer =
+		ledger->named ? LEDGER_GRANT : match_number(ledger, slot, ask, verdict);
+
+	if (answer != LEDGER_GRANT) {
+		return answer;
 	}
 	verdict->granted_before = has_bit(slot->begun_bits, ask->rank);
 	if (has_bit(slot->staged_bits, ask->rank) && !verdict->granted_before) {
@@ -177,24 +207,12 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 		clear_bit(slot->staged_bits, ask->rank);
 		slot->staged--;
 	}
-	if (ledger->named && !slot->streamed && !ask->fits) {
-		struct ledger_slot *before = find_undurable(ledger, ask->tag);
-
-		if (before) {
-			before->urgent = true;
-			return wait_or_refuse(ledger, ask, verdict);
-		}
-		verdict->now_streamed = true;
-		slot->streamed = true;
-		ledger->stream = true;
-	}
 	if (!slot->streamed && !ask->fits) {
-		ledger->stream = true;
-		snprintf(verdict->why, sizeof(verdict->why),
-			"rank %u's state does not fit the memory budget: this save is skipped, "
-			"later ones are streamed",
-			ledger->first_rank + ask->rank);
-		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
+		answer = ledger->named ? ledger_stream_tag(ledger, slot, ask, verdict)
+				       : refuse_large(ledger, ask, verdict);
+	}
+	if (answer != LEDGER_GRANT) {
+		return answer;
 	}
 	slot->adds = slot->adds || ask->adds;
 	slot->urgent = slot->urgent || ask->adds;
@@ -204,65 +222,6 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	verdict->seq = slot->seq;
 	verdict->streamed = slot->streamed;
 	return LEDGER_GRANT;
-}
-
-/* FNV-1a. */
-static uint64_t hash_tag(const char *tag)
-{
-	uint64_t hash = 0xcbf29ce484222325ull;
-
-	for (; *tag; tag++) {
-		hash = (hash ^ (uint8_t)*tag) * 0x100000001b3ull;
-	}
-	return hash;
-}
-
-/* Finds a tag that was committed in this epoch; NULL: none. */
-static struct ledger_known *find_known(struct ledger *ledger, const char *tag)
-{
-	uint32_t n = ledger->known_n < LEDGER_TAGS_KNOWN ? ledger->known_n : LEDGER_TAGS_KNOWN;
-	uint64_t hash = hash_tag(tag);
-
-	for (uint32_t i = 0; i < n; i++) {
-		if (ledger->known[i].hash == hash) {
-			return &ledger->known[i];
-		}
-	}
-	return NULL;
-}
-
-/* Whether rank already has its part in the round that slot adds to. */
-static bool has_its_part(const struct ledger_slot *slot, const struct ledger_known *known,
-	uint32_t rank)
-{
-	return slot->joins_round && known && has_bit(known->part_bits, rank);
-}
-
-/* Records which ranks have a part in the tag's newest round, now that slot is committed. */
-static void record_parts(struct ledger *ledger, const struct ledger_slot *slot)
-{
-	struct ledger_known *known = find_known(ledger, slot->tag);
-
-	if (!known) {
-		known = &ledger->known[ledger->known_n++ % LEDGER_TAGS_KNOWN];
-		memset(known, 0, sizeof(*known));
-	}
-	known->hash = hash_tag(slot->tag);
-	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		known->part_bits[i] =
-			slot->begun_bits[i] | (slot->joins_round ? known->part_bits[i] : 0);
-	}
-}
-
-/* Commits a slot that all ranks have staged. Returns its index. */
-static int commit(struct ledger *ledger, struct ledger_slot *slot)
-{
-	ASSERT(slot->state == SLOT_STAGING && slot->staged == ledger->world);
-	slot->state = SLOT_COMMITTED;
-	if (ledger->named) {
-		record_parts(ledger, slot);
-	}
-	return (int)(slot - ledger->slots);
 }
 
 /* Whether the ranks themselves write a new save. */
@@ -280,7 +239,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, const struct ledger_known *known)
 {
 	/* No save is being staged, and nobody uses the slot. */
-	ASSERT(find_staging(ledger) == NULL && !slot->persisting && slot->readers == 0);
+	ASSERT(ledger_find_staging(ledger) == NULL && !slot->persisting && slot->readers == 0);
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
 	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
@@ -293,195 +252,11 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->alone = ask->alone;
 	slot->streamed = streams(ledger, ask);
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
-	for (uint32_t r = 0; r < ledger->world; r++) {
-		bool done = has_its_part(slot, known, r) && !has_bit(ledger->died_bits, r);
-
-		if (r != ask->rank && (ask->alone || done || has_bit(ledger->left_bits, r))) {
-			slot->staged += set_bit(slot->staged_bits, r);
-		}
-	}
+	ledger_count_done(ledger, slot, ask, known);
 	ASSERT(slot->staged < ledger->world && slot->seq > ledger->last_seq);
 	ledger->stream = ledger->stream || !ask->fits;
 	ledger->last_seq = slot->seq;
 	ledger->newest_step = max_step(ledger->newest_step, slot->step);
-}
-
-void ledger_record_stored(struct ledger *ledger, uint64_t step)
-{
-	ledger->newest_step = max_step(ledger->newest_step, step);
-	ledger->stored_step = max_step(ledger->stored_step, step);
-}
-
-/* ---- named saves ---- */
-
-static struct ledger_failed *find_failed(struct ledger *ledger, const char *tag)
-{
-	for (uint32_t i = 0; i < LEDGER_FAILED_MAX; i++) {
-		if (strcmp(ledger->failed[i].tag, tag) == 0) {
-			return &ledger->failed[i];
-		}
-	}
-	return NULL;
-}
-
-/* When the tag failed or, if it did not, was first begun, in the order of slots; 0: the tag is new,
- * as far as is known. All failed tags are measured alike: otherwise two ranks could wait for each
- * other to go on. */
-static uint64_t find_order(struct ledger *ledger, const char *tag)
-{
-	const struct ledger_failed *failed = find_failed(ledger, tag);
-	uint64_t order = failed ? failed->order : 0;
-
-	for (int i = 0; !failed && i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-
-		if (slot->seq != 0 && (order == 0 || slot->order < order) &&
-			strcmp(slot->tag, tag) == 0) {
-			order = slot->order;
-		}
-	}
-	return order;
-}
-
-/* Marks a rank that begins a tag as notified of the tags that failed before that tag. */
-static void mark_notified(struct ledger *ledger, uint32_t rank, const char *tag)
-{
-	uint64_t order = find_order(ledger, tag);
-
-	for (uint32_t i = 0; i < LEDGER_FAILED_MAX; i++) {
-		struct ledger_failed *failed = &ledger->failed[i];
-
-		if (strcmp(tag, failed->tag) != 0 && (order == 0 || order > failed->order)) {
-			set_bit(failed->notified_bits, rank);
-		}
-	}
-}
-
-/* Whether the tag will be refused to this rank, which is behind the others then. */
-static bool is_behind(struct ledger *ledger, uint32_t rank, const char *tag)
-{
-	const struct ledger_failed *failed = find_failed(ledger, tag);
-
-	return failed && !has_bit(failed->notified_bits, rank);
-}
-
-static void count_as_staged(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
-{
-	if (!has_bit(slot->begun_bits, rank) && !has_bit(ledger->died_bits, rank)) {
-		slot->staged += set_bit(slot->staged_bits, rank);
-	}
-}
-
-int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, const char *tag)
-{
-	struct ledger_slot *slot = find_staging(ledger);
-
-	ASSERT(rank < ledger->world && (tag != NULL || move != MOVE_BEGINS));
-	if (move == MOVE_BEGINS) {
-		mark_notified(ledger, rank, tag);
-	}
-	if (move == MOVE_LEAVES) {
-		set_bit(ledger->left_bits, rank);
-	}
-	if (!slot || (move == MOVE_BEGINS && is_behind(ledger, rank, tag)) ||
-		(move == MOVE_BEGINS && strcmp(tag, slot->tag) == 0 && !has_staged(slot, rank)) ||
-		(move == MOVE_ASKS && !has_bit(slot->staged_bits, rank))) {
-		return -1;
-	}
-	count_as_staged(ledger, slot, rank);
-	for (uint32_t r = 0; has_staged(slot, rank) && r < ledger->world; r++) {
-		if (!has_bit(ledger->began_bits, r)) {
-			count_as_staged(ledger, slot, r);
-		}
-	}
-	if (slot->staged < ledger->world) {
-		return -1;
-	}
-	return commit(ledger, slot);
-}
-
-void ledger_rank_died(struct ledger *ledger, uint32_t rank)
-{
-	ASSERT(rank < ledger->world);
-	set_bit(ledger->died_bits, rank);
-}
-
-int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
-	const char *why)
-{
-	struct ledger_slot *slot = find_staging(ledger);
-	struct ledger_failed *failed = find_failed(ledger, tag);
-
-	ASSERT(rank < ledger->world && tag[0] != '\0'); /* "": an unused entry */
-	slot = slot && strcmp(slot->tag, tag) == 0 ? slot : NULL;
-	if (!failed) {
-		failed = &ledger->failed[ledger->failed_n++ % LEDGER_FAILED_MAX];
-		memset(failed, 0, sizeof(*failed));
-		snprintf(failed->tag, sizeof(failed->tag), "%s", tag);
-		failed->order = slot ? slot->order : ++ledger->last_order;
-		failed->code = code;
-		snprintf(failed->why, sizeof(failed->why), "%s", why);
-	}
-	set_bit(failed->notified_bits, rank);
-	if (!slot) {
-		return -1;
-	}
-	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		failed->notified_bits[i] |= slot->begun_bits[i];
-	}
-	slot->state = SLOT_EMPTY;
-	return (int)(slot - ledger->slots);
-}
-
-/* Whether a rank that has saved something does not know yet that the tag failed. */
-static bool has_unnotified(const struct ledger *ledger, const struct ledger_failed *failed)
-{
-	for (uint32_t r = 0; r < ledger->world; r++) {
-		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->left_bits, r) &&
-			!has_bit(failed->notified_bits, r)) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Whether a named save may be started or joined now; LEDGER_GRANT if so. */
-static enum ledger_answer check_failed(struct ledger *ledger, const struct ledger_ask *ask,
-	struct ledger_verdict *verdict)
-{
-	struct ledger_failed *failed = find_failed(ledger, ask->tag);
-
-	if (ask->seq != 0) {
-		return refuse(verdict, PAWL_ECANCELED, "another rank's part of it failed");
-	}
-	if (!failed) {
-		return LEDGER_GRANT;
-	}
-	if (!has_bit(failed->notified_bits, ask->rank)) {
-		set_bit(failed->notified_bits, ask->rank);
-		return refuse(verdict, failed->code, failed->why);
-	}
-	if (has_unnotified(ledger, failed)) {
-		return wait_or_refuse(ledger, ask, verdict);
-	}
-	memset(failed, 0, sizeof(*failed)); /* every rank knows: the tag is tried again */
-	return LEDGER_GRANT;
-}
-
-/* Finds the tag being staged, if this rank may still have a part in it. */
-static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_ask *ask)
-{
-	struct ledger_slot *slot = find_staging(ledger);
-	bool closed; /* to ranks that have not begun it */
-
-	if (!slot || strcmp(slot->tag, ask->tag) != 0 || has_staged(slot, ask->rank)) {
-		return NULL;
-	}
-	closed = slot->alone || has_its_part(slot, find_known(ledger, ask->tag), ask->rank);
-	return (!closed || has_bit(slot->begun_bits, ask->rank)) &&
-			(ask->seq == 0 || ask->seq == slot->seq)
-		? slot
-		: NULL;
 }
 
 /* Whether a save of this number may be started; LEDGER_GRANT if so. */
@@ -489,10 +264,10 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
 	struct ledger_verdict *verdict)
 {
 	if (ask->seq <= ledger->refused_seq) {
-		return refuse(verdict, ledger->refused_code, ledger->refused_why);
+		return ledger_refuse(verdict, ledger->refused_code, ledger->refused_why);
 	}
 	if (ask->seq <= ledger->last_seq) {
-		return refuse(verdict, PAWL_EINVAL, "this save has ended already");
+		return ledger_refuse(verdict, PAWL_EINVAL, "this save has ended already");
 	}
 	return LEDGER_GRANT;
 }
@@ -501,7 +276,7 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
  * first. */
 static int find_save_slot(struct ledger *ledger, const struct ledger_ask *ask, bool adds)
 {
-	struct ledger_slot *before = find_undurable(ledger, ask->tag);
+	struct ledger_slot *before = ledger_find_undurable(ledger, ask->tag);
 
 	if (before) {
 		bool streamed = streams(ledger, ask);
@@ -511,7 +286,7 @@ static int find_save_slot(struct ledger *ledger, const struct ledger_ask *ask, b
 			return -1;
 		}
 	}
-	return find_staging(ledger) ? -1 : ledger_pick_slot(ledger);
+	return ledger_find_staging(ledger) ? -1 : ledger_pick_slot(ledger);
 }
 
 uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t seq)
@@ -554,7 +329,8 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 {
 	struct ledger_slot *slot;
 	enum ledger_answer answer = LEDGER_GRANT;
-	const struct ledger_known *known = ledger->named ? find_known(ledger, ask->tag) : NULL;
+	const struct ledger_known *known =
+		ledger->named ? ledger_find_known(ledger, ask->tag) : NULL;
 	int i;
 
 	ASSERT(ask->rank < ledger->world);
@@ -563,18 +339,19 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	ledger_update_spare(ledger, ask);
 	set_bit(ledger->began_bits, ask->rank);
 	clear_bit(ledger->left_bits, ask->rank); /* a rank that left is back */
-	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
+	slot = ledger->named ? ledger_find_tag(ledger, ask)
+			     : find_seq(ledger, ask->seq, SLOT_STAGING);
 	if (slot) {
 		return join_save(ledger, slot, ask, verdict);
 	}
-	answer = ledger->named ? check_failed(ledger, ask, verdict)
+	answer = ledger->named ? ledger_check_failed(ledger, ask, verdict)
 			       : check_seq(ledger, ask, verdict);
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
 	i = find_save_slot(ledger, ask, known || ask->adds);
 	if (i < 0) {
-		return wait_or_refuse(ledger, ask, verdict);
+		return ledger_wait_or_refuse(ledger, ask, verdict);
 	}
 	mark_overwritten(ledger, i, verdict);
 	start_slot(ledger, &ledger->slots[i], ask, known);
@@ -583,6 +360,18 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	verdict->streamed = ledger->slots[i].streamed;
 	verdict->fresh = true;
 	return LEDGER_GRANT;
+}
+
+/* ---- staged, committed, durable ---- */
+
+int ledger_commit(struct ledger *ledger, struct ledger_slot *slot)
+{
+	ASSERT(slot->state == SLOT_STAGING && slot->staged == ledger->world);
+	slot->state = SLOT_COMMITTED;
+	if (ledger->named) {
+		ledger_record_parts(ledger, slot);
+	}
+	return (int)(slot - ledger->slots);
 }
 
 int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
@@ -596,7 +385,13 @@ int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
 	if (slot->staged < ledger->world) {
 		return -1;
 	}
-	return commit(ledger, slot);
+	return ledger_commit(ledger, slot);
+}
+
+void ledger_record_stored(struct ledger *ledger, uint64_t step)
+{
+	ledger->newest_step = max_step(ledger->newest_step, step);
+	ledger->stored_step = max_step(ledger->stored_step, step);
 }
 
 int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns)
@@ -691,11 +486,7 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 	return true;
 }
 
-bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
-{
-	ASSERT(i >= 0 && i < LEDGER_SLOTS && rank < ledger->world);
-	return has_bit(ledger->slots[i].begun_bits, rank);
-}
+/* ---- what memory no longer has, or has after all ---- */
 
 void ledger_discard_empty(struct ledger *ledger, int i)
 {
@@ -725,7 +516,7 @@ bool ledger_revive_slots(struct ledger *ledger, const char *tag, uint64_t step)
 void ledger_drop(struct ledger *ledger, int i)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
-	struct ledger_known *known = find_known(ledger, slot->tag);
+	struct ledger_known *known = ledger_find_known(ledger, slot->tag);
 
 	if (known && !slot->adds && !slot->durable) {
 		known->hash = 0; /* nothing is left to add to */

@@ -1,4 +1,10 @@
-/* Shared by the parts of the ledger: see ledger.h. Pure. */
+/*
+ * Shared by the parts of the ledger: see ledger.h. Pure.
+ *
+ *   ledger.c        saves and their slots, from begin to durable; saves matched by number
+ *   ledger_named.c  saves matched by tag; calls ledger.c, and ledger.c calls it
+ *   ledger_slots.c  which slot is given out, and which one goes to the store next; calls neither
+ */
 #ifndef AGENT_LEDGER_LEDGER_IMPL_H
 #define AGENT_LEDGER_LEDGER_IMPL_H
 
@@ -27,6 +33,42 @@ static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
 	bits[i / 64] |= 1ULL << (i % 64);
 	return was_clear;
 }
+
+/* ---- ledger.c ---- */
+
+/* Returns the slot of the save being staged; NULL: none is. */
+struct ledger_slot *ledger_find_staging(struct ledger *ledger);
+/* Returns the slot that holds this tag, committed and not in the store yet; NULL: none. */
+struct ledger_slot *ledger_find_undurable(struct ledger *ledger, const char *tag);
+/* Commits a slot that all ranks have staged. Returns its index. */
+int ledger_commit(struct ledger *ledger, struct ledger_slot *slot);
+/* Refuses a save to the rank that asks, and to no other. */
+enum ledger_answer ledger_refuse(struct ledger_verdict *verdict, int code, const char *why);
+/* Has the rank wait for other ranks, or for storage. If it has waited long enough, or the rank that
+ * it waits for will not come, refuses the save to all ranks. */
+enum ledger_answer ledger_wait_or_refuse(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict);
+
+/* ---- ledger_named.c ---- */
+
+/* Returns the entry of a tag that was committed in this epoch; NULL: none. */
+struct ledger_known *ledger_find_known(struct ledger *ledger, const char *tag);
+/* Records which ranks have a part in the tag's newest round, now that slot is committed. */
+void ledger_record_parts(struct ledger *ledger, const struct ledger_slot *slot);
+/* Counts the ranks that have nothing to add to the save that ask starts as having staged it. known:
+ * entry of its tag, or NULL. */
+void ledger_count_done(const struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask, const struct ledger_known *known);
+/* Returns the slot of the tag being staged, if this rank may still have a part in it; else NULL. */
+struct ledger_slot *ledger_find_tag(struct ledger *ledger, const struct ledger_ask *ask);
+/* The part of a rank that joins a save does not fit memory: has the save streamed, once an earlier
+ * save of the tag is durable. LEDGER_GRANT if it is streamed now. */
+enum ledger_answer ledger_stream_tag(struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask, struct ledger_verdict *verdict);
+/* Whether this rank may start a save of the tag: every rank must know of its failure, if it failed,
+ * and a save that needs more must not have ended. LEDGER_GRANT if so. */
+enum ledger_answer ledger_check_failed(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict);
 
 /* ---- ledger_slots.c ---- */
 

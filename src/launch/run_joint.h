@@ -80,9 +80,9 @@ struct run_joint {
 	bool seen_others;                  /* as in struct run_joint_ranks */
 	int64_t polled_ns;          /* last poll, or time of the first pending end; monotonic */
 	int64_t heartbeats_read_ns; /* last check of the heartbeats of others, monotonic */
-	uint64_t last_heartbeats
-		[RUN_LAUNCHERS_MAX]; /* for run_joint_check_heartbeat, while an end is pending */
-	uint32_t pending_n;          /* pending ends, oldest first */
+	/* For run_joint_check_heartbeat, while an end is pending. */
+	uint64_t last_heartbeats[RUN_LAUNCHERS_MAX];
+	uint32_t pending_n; /* pending ends, oldest first */
 	struct run_joint_pending pending[RUN_WORKERS_MAX];
 };
 

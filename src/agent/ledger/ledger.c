@@ -49,10 +49,10 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->last_seq = 0;
 	ledger->known_n = 0;
 	memset(ledger->failed, 0, sizeof(ledger->failed));
-	memset(ledger->no_spare_bits, 0, sizeof(ledger->no_spare_bits));
-	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
-	memset(ledger->died_bits, 0, sizeof(ledger->died_bits));
-	memset(ledger->left_bits, 0, sizeof(ledger->left_bits));
+	ledger->no_spare_ranks = (struct rank_set){0};
+	ledger->began_ranks = (struct rank_set){0};
+	ledger->died_ranks = (struct rank_set){0};
+	ledger->left_ranks = (struct rank_set){0};
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		struct ledger_slot *slot = &ledger->slots[i];
 
@@ -70,7 +70,7 @@ uint32_t ledger_missing_rank(const struct ledger *ledger)
 		const struct ledger_slot *slot = &ledger->slots[i];
 
 		for (uint32_t r = 0; slot->state == SLOT_STAGING && r < ledger->world; r++) {
-			if (!has_bit(slot->staged_bits, r)) {
+			if (!has_rank(&slot->staged_ranks, r)) {
 				return r;
 			}
 		}
@@ -81,7 +81,7 @@ uint32_t ledger_missing_rank(const struct ledger *ledger)
 bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 {
 	ASSERT(i >= 0 && i < LEDGER_SLOTS && rank < ledger->world);
-	return has_bit(ledger->slots[i].begun_bits, rank);
+	return has_rank(&ledger->slots[i].begun_ranks, rank);
 }
 
 /* ---- saves that fail ---- */
@@ -199,12 +199,12 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
-	verdict->granted_before = has_bit(slot->begun_bits, ask->rank);
-	if (has_bit(slot->staged_bits, ask->rank) && !verdict->granted_before) {
+	verdict->granted_before = has_rank(&slot->begun_ranks, ask->rank);
+	if (has_rank(&slot->staged_ranks, ask->rank) && !verdict->granted_before) {
 		/* The rank has a part after all, and is waited for from now on, also while it waits
 		 * itself. */
 		ASSERT(slot->staged > 0);
-		clear_bit(slot->staged_bits, ask->rank);
+		clear_rank(&slot->staged_ranks, ask->rank);
 		slot->staged--;
 	}
 	if (!slot->streamed && !ask->fits) {
@@ -216,7 +216,7 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	}
 	slot->adds = slot->adds || ask->adds;
 	slot->urgent = slot->urgent || ask->adds;
-	slot->begun += set_bit(slot->begun_bits, ask->rank);
+	slot->begun += set_rank(&slot->begun_ranks, ask->rank);
 	ASSERT(slot->begun <= ledger->world && slot->staged < ledger->world);
 	verdict->slot = (int)(slot - ledger->slots);
 	verdict->seq = slot->seq;
@@ -247,11 +247,11 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
 	slot->adds = known || ask->adds;
-	slot->joins_round = known && !has_bit(known->part_bits, ask->rank);
+	slot->joins_round = known && !has_rank(&known->part_ranks, ask->rank);
 	slot->urgent = slot->adds;
 	slot->alone = ask->alone;
 	slot->streamed = streams(ledger, ask);
-	slot->begun = set_bit(slot->begun_bits, ask->rank);
+	slot->begun = set_rank(&slot->begun_ranks, ask->rank);
 	ledger_count_done(ledger, slot, ask, known);
 	ASSERT(slot->staged < ledger->world && slot->seq > ledger->last_seq);
 	ledger->stream = ledger->stream || !ask->fits;
@@ -295,7 +295,7 @@ uint64_t ledger_skipped_seq(const struct ledger *ledger, uint32_t rank, uint64_t
 		const struct ledger_slot *slot = &ledger->slots[i];
 
 		if (slot->state == SLOT_STAGING && slot->seq < seq &&
-			!has_bit(slot->begun_bits, rank)) {
+			!has_rank(&slot->begun_ranks, rank)) {
 			return slot->seq;
 		}
 	}
@@ -337,8 +337,8 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->failed_slot = -1;
 	ledger_update_spare(ledger, ask);
-	set_bit(ledger->began_bits, ask->rank);
-	clear_bit(ledger->left_bits, ask->rank); /* a rank that left is back */
+	set_rank(&ledger->began_ranks, ask->rank);
+	clear_rank(&ledger->left_ranks, ask->rank); /* a rank that left is back */
 	slot = ledger->named ? ledger_find_tag(ledger, ask)
 			     : find_seq(ledger, ask->seq, SLOT_STAGING);
 	if (slot) {
@@ -378,10 +378,10 @@ int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
 {
 	struct ledger_slot *slot = find_seq(ledger, seq, SLOT_STAGING);
 
-	if (!slot || rank >= ledger->world || !has_bit(slot->begun_bits, rank)) {
+	if (!slot || rank >= ledger->world || !has_rank(&slot->begun_ranks, rank)) {
 		return -1;
 	}
-	slot->staged += set_bit(slot->staged_bits, rank);
+	slot->staged += set_rank(&slot->staged_ranks, rank);
 	if (slot->staged < ledger->world) {
 		return -1;
 	}

@@ -61,6 +61,11 @@
 #define LEDGER_SET_WORDS  (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
 #define LEDGER_FAILED_MAX 8 /* failed tags that are remembered: no rank is further behind another */
 
+/* A set of ranks, by their numbers in the ledger. */
+struct rank_set {
+	uint64_t words[LEDGER_SET_WORDS]; /* one bit a rank; rank 0 is the lowest bit of words[0] */
+};
+
 enum slot_state {
 	SLOT_EMPTY,     /* holds nothing of value */
 	SLOT_STAGING,   /* some rank began; not all have staged */
@@ -84,25 +89,23 @@ struct ledger_slot {
 	uint32_t readers; /* restoring workers that read the slot */
 	uint32_t begun;   /* ranks that began; valid while staging */
 	uint32_t staged;  /* ranks that staged */
-	uint64_t begun_bits[LEDGER_SET_WORDS]; /* ranks that began */
-	uint64_t staged_bits
-		[LEDGER_SET_WORDS]; /* ranks that staged; not in begun_bits: have no part */
+	struct rank_set begun_ranks;  /* ranks that began */
+	struct rank_set staged_ranks; /* ranks that staged; not in begun_ranks: have no part */
 };
 
 /* A tag that was committed in this epoch; for named saves. */
 struct ledger_known {
-	uint64_t hash; /* hash of the tag; 0: unused */
-	uint64_t part_bits
-		[LEDGER_SET_WORDS]; /* ranks that have their part in the tag's newest round */
+	uint64_t hash;              /* hash of the tag; 0: unused */
+	struct rank_set part_ranks; /* ranks that have their part in the tag's newest round */
 };
 
 /* A tag that failed; for named saves. */
 struct ledger_failed {
-	char tag[CKPT_TAG_MAX]; /* "": none */
-	uint64_t order;         /* when begun or given up, on the scale of slot.order */
-	uint64_t notified_bits[LEDGER_SET_WORDS]; /* ranks that know, or went on to a newer tag */
-	int code;                                 /* PAWL_E code */
-	char why[LEDGER_WHY_MAX];                 /* for users */
+	char tag[CKPT_TAG_MAX];         /* "": none */
+	uint64_t order;                 /* when begun or given up, on the scale of slot.order */
+	struct rank_set notified_ranks; /* ranks that know, or went on to a newer tag */
+	int code;                       /* PAWL_E code */
+	char why[LEDGER_WHY_MAX];       /* for users */
 };
 
 struct ledger_times {
@@ -125,23 +128,21 @@ struct ledger {
 	bool named;                /* saves are matched by tag */
 	uint64_t last_order;       /* starts and failures so far, the last order */
 	uint64_t store_only_order; /* slots of a lower order are older than the store's newest */
-	char store_only_tag
-		[CKPT_TAG_MAX]; /* tag of that order; valid if store_only_order is not 0 */
-	uint64_t newest_step;   /* highest step of all tags known */
-	uint64_t stored_step;   /* highest step of the tags that the store has, or had */
+	/* Tag of the save of store_only_order; valid if that is not 0. */
+	char store_only_tag[CKPT_TAG_MAX];
+	uint64_t newest_step; /* highest step of all tags known */
+	uint64_t stored_step; /* highest step of the tags that the store has, or had */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest tags, a ring */
 	uint32_t known_n;                             /* named: tags put into known so far */
-	uint64_t no_spare_bits
-		[LEDGER_SET_WORDS]; /* ranks whose last request had no space for the spare slot */
-	uint64_t began_bits
-		[LEDGER_SET_WORDS]; /* named: ranks that have begun a save in this epoch */
-	uint64_t died_bits[LEDGER_SET_WORDS]; /* named: ranks that died in this epoch */
-	uint64_t left_bits[LEDGER_SET_WORDS]; /* named: ranks that left in this epoch, on purpose */
-	struct ledger_failed
-		failed[LEDGER_FAILED_MAX]; /* named: the newest tags that failed, a ring */
-	uint32_t failed_n;                 /* failed tags put into failed so far */
-	char refused_why[LEDGER_WHY_MAX];  /* why refused_seq failed */
-	int refused_code;                  /* PAWL_E code of that failure */
+	/* Ranks whose last request had no space for the spare slot. */
+	struct rank_set no_spare_ranks;
+	struct rank_set began_ranks; /* named: ranks that have begun a save in this epoch */
+	struct rank_set died_ranks;  /* named: ranks that died in this epoch */
+	struct rank_set left_ranks;  /* named: ranks that left in this epoch, on purpose */
+	struct ledger_failed failed[LEDGER_FAILED_MAX]; /* named: newest tags that failed, a ring */
+	uint32_t failed_n;                              /* failed tags put into failed so far */
+	char refused_why[LEDGER_WHY_MAX];               /* why refused_seq failed */
+	int refused_code;                               /* PAWL_E code of that failure */
 };
 
 enum ledger_answer {
@@ -162,9 +163,9 @@ struct ledger_ask {
 	bool fits_spare;   /* the memory budget takes it a third time */
 	bool streams;      /* stream the save though it fits */
 	int64_t waited_ns; /* time since the rank first asked */
-	const char
-		*stuck_why; /* why the rank that is waited for will not come ("it is gone"), if that
-			      has lasted for a moment; NULL: it may come */
+	/* Why the rank that is waited for will not come ("it is gone"), if that has lasted for a
+	 * moment; NULL: it may come. */
+	const char *stuck_why;
 };
 
 struct ledger_verdict {

@@ -15,23 +15,41 @@ _Static_assert(LEDGER_SLOTS == 3, "two slots, and a spare one");
 
 /* ---- sets of ranks ---- */
 
-static inline bool has_bit(const uint64_t *bits, uint32_t i)
+static inline bool has_rank(const struct rank_set *set, uint32_t rank)
 {
-	return bits[i / 64] >> (i % 64) & 1;
+	return set->words[rank / 64] >> (rank % 64) & 1;
 }
 
-static inline void clear_bit(uint64_t *bits, uint32_t i)
+static inline void clear_rank(struct rank_set *set, uint32_t rank)
 {
-	bits[i / 64] &= ~(1ULL << (i % 64));
+	set->words[rank / 64] &= ~(1ULL << (rank % 64));
 }
 
-/* Sets bit i; returns 1 if it was clear. */
-static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
+/* Puts rank into the set; returns 1 if it was not there. */
+static inline uint32_t set_rank(struct rank_set *set, uint32_t rank)
 {
-	uint32_t was_clear = !has_bit(bits, i);
+	uint32_t was_clear = !has_rank(set, rank);
 
-	bits[i / 64] |= 1ULL << (i % 64);
+	set->words[rank / 64] |= 1ULL << (rank % 64);
 	return was_clear;
+}
+
+/* Puts all ranks of another set into the set. */
+static inline void set_ranks(struct rank_set *set, const struct rank_set *other)
+{
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		set->words[i] |= other->words[i];
+	}
+}
+
+static inline bool has_no_rank(const struct rank_set *set)
+{
+	uint64_t all = 0;
+
+	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
+		all |= set->words[i];
+	}
+	return all == 0;
 }
 
 /* ---- ledger.c ---- */

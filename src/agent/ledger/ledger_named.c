@@ -38,7 +38,7 @@ struct ledger_known *ledger_find_known(struct ledger *ledger, const char *tag)
 static bool has_its_part(const struct ledger_slot *slot, const struct ledger_known *known,
 	uint32_t rank)
 {
-	return slot->joins_round && known && has_bit(known->part_bits, rank);
+	return slot->joins_round && known && has_rank(&known->part_ranks, rank);
 }
 
 void ledger_record_parts(struct ledger *ledger, const struct ledger_slot *slot)
@@ -50,20 +50,20 @@ void ledger_record_parts(struct ledger *ledger, const struct ledger_slot *slot)
 		memset(known, 0, sizeof(*known));
 	}
 	known->hash = hash_tag(slot->tag);
-	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		known->part_bits[i] =
-			slot->begun_bits[i] | (slot->joins_round ? known->part_bits[i] : 0);
+	if (!slot->joins_round) {
+		known->part_ranks = (struct rank_set){0};
 	}
+	set_ranks(&known->part_ranks, &slot->begun_ranks);
 }
 
 void ledger_count_done(const struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, const struct ledger_known *known)
 {
 	for (uint32_t r = 0; r < ledger->world; r++) {
-		bool done = has_its_part(slot, known, r) && !has_bit(ledger->died_bits, r);
+		bool done = has_its_part(slot, known, r) && !has_rank(&ledger->died_ranks, r);
 
-		if (r != ask->rank && (ask->alone || done || has_bit(ledger->left_bits, r))) {
-			slot->staged += set_bit(slot->staged_bits, r);
+		if (r != ask->rank && (ask->alone || done || has_rank(&ledger->left_ranks, r))) {
+			slot->staged += set_rank(&slot->staged_ranks, r);
 		}
 	}
 }
@@ -71,7 +71,7 @@ void ledger_count_done(const struct ledger *ledger, struct ledger_slot *slot,
 /* Whether rank staged its part; false also if rank is taken to have none. */
 static bool has_staged(const struct ledger_slot *slot, uint32_t rank)
 {
-	return has_bit(slot->staged_bits, rank) && has_bit(slot->begun_bits, rank);
+	return has_rank(&slot->staged_ranks, rank) && has_rank(&slot->begun_ranks, rank);
 }
 
 struct ledger_slot *ledger_find_tag(struct ledger *ledger, const struct ledger_ask *ask)
@@ -83,7 +83,7 @@ struct ledger_slot *ledger_find_tag(struct ledger *ledger, const struct ledger_a
 		return NULL;
 	}
 	closed = slot->alone || has_its_part(slot, ledger_find_known(ledger, ask->tag), ask->rank);
-	return (!closed || has_bit(slot->begun_bits, ask->rank)) &&
+	return (!closed || has_rank(&slot->begun_ranks, ask->rank)) &&
 			(ask->seq == 0 || ask->seq == slot->seq)
 		? slot
 		: NULL;
@@ -144,7 +144,7 @@ static void mark_notified(struct ledger *ledger, uint32_t rank, const char *tag)
 		struct ledger_failed *failed = &ledger->failed[i];
 
 		if (strcmp(tag, failed->tag) != 0 && (order == 0 || order > failed->order)) {
-			set_bit(failed->notified_bits, rank);
+			set_rank(&failed->notified_ranks, rank);
 		}
 	}
 }
@@ -154,7 +154,7 @@ static bool is_behind(struct ledger *ledger, uint32_t rank, const char *tag)
 {
 	const struct ledger_failed *failed = find_failed(ledger, tag);
 
-	return failed && !has_bit(failed->notified_bits, rank);
+	return failed && !has_rank(&failed->notified_ranks, rank);
 }
 
 int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
@@ -173,13 +173,11 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 		failed->code = code;
 		snprintf(failed->why, sizeof(failed->why), "%s", why);
 	}
-	set_bit(failed->notified_bits, rank);
+	set_rank(&failed->notified_ranks, rank);
 	if (!slot) {
 		return -1;
 	}
-	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		failed->notified_bits[i] |= slot->begun_bits[i];
-	}
+	set_ranks(&failed->notified_ranks, &slot->begun_ranks);
 	slot->state = SLOT_EMPTY;
 	return (int)(slot - ledger->slots);
 }
@@ -188,8 +186,8 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 static bool has_unnotified(const struct ledger *ledger, const struct ledger_failed *failed)
 {
 	for (uint32_t r = 0; r < ledger->world; r++) {
-		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->left_bits, r) &&
-			!has_bit(failed->notified_bits, r)) {
+		if (has_rank(&ledger->began_ranks, r) && !has_rank(&ledger->left_ranks, r) &&
+			!has_rank(&failed->notified_ranks, r)) {
 			return true;
 		}
 	}
@@ -207,8 +205,8 @@ enum ledger_answer ledger_check_failed(struct ledger *ledger, const struct ledge
 	if (!failed) {
 		return LEDGER_GRANT;
 	}
-	if (!has_bit(failed->notified_bits, ask->rank)) {
-		set_bit(failed->notified_bits, ask->rank);
+	if (!has_rank(&failed->notified_ranks, ask->rank)) {
+		set_rank(&failed->notified_ranks, ask->rank);
 		return ledger_refuse(verdict, failed->code, failed->why);
 	}
 	if (has_unnotified(ledger, failed)) {
@@ -222,8 +220,8 @@ enum ledger_answer ledger_check_failed(struct ledger *ledger, const struct ledge
 
 static void count_as_staged(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
 {
-	if (!has_bit(slot->begun_bits, rank) && !has_bit(ledger->died_bits, rank)) {
-		slot->staged += set_bit(slot->staged_bits, rank);
+	if (!has_rank(&slot->begun_ranks, rank) && !has_rank(&ledger->died_ranks, rank)) {
+		slot->staged += set_rank(&slot->staged_ranks, rank);
 	}
 }
 
@@ -236,16 +234,16 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 		mark_notified(ledger, rank, tag);
 	}
 	if (move == MOVE_LEAVES) {
-		set_bit(ledger->left_bits, rank);
+		set_rank(&ledger->left_ranks, rank);
 	}
 	if (!slot || (move == MOVE_BEGINS && is_behind(ledger, rank, tag)) ||
 		(move == MOVE_BEGINS && strcmp(tag, slot->tag) == 0 && !has_staged(slot, rank)) ||
-		(move == MOVE_ASKS && !has_bit(slot->staged_bits, rank))) {
+		(move == MOVE_ASKS && !has_rank(&slot->staged_ranks, rank))) {
 		return -1;
 	}
 	count_as_staged(ledger, slot, rank);
 	for (uint32_t r = 0; has_staged(slot, rank) && r < ledger->world; r++) {
-		if (!has_bit(ledger->began_bits, r)) {
+		if (!has_rank(&ledger->began_ranks, r)) {
 			count_as_staged(ledger, slot, r);
 		}
 	}
@@ -258,5 +256,5 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 void ledger_rank_died(struct ledger *ledger, uint32_t rank)
 {
 	ASSERT(rank < ledger->world);
-	set_bit(ledger->died_bits, rank);
+	set_rank(&ledger->died_ranks, rank);
 }

@@ -80,12 +80,7 @@ static bool is_idle(const struct ledger *ledger, int i)
 /* Whether memory has space for the spare slot of all ranks. */
 static bool has_spare(const struct ledger *ledger)
 {
-	uint64_t no_spare = 0;
-
-	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		no_spare |= ledger->no_spare_bits[i];
-	}
-	return no_spare == 0;
+	return has_no_rank(&ledger->no_spare_ranks);
 }
 
 /* Whether slot a is given out before b: empty ones first, then older ones. */
@@ -154,10 +149,10 @@ bool ledger_is_spare_unused(const struct ledger *ledger)
 void ledger_update_spare(struct ledger *ledger, const struct ledger_ask *ask)
 {
 	if (ask->fits_spare) {
-		clear_bit(ledger->no_spare_bits, ask->rank);
+		clear_rank(&ledger->no_spare_ranks, ask->rank);
 		return;
 	}
-	set_bit(ledger->no_spare_bits, ask->rank);
+	set_rank(&ledger->no_spare_ranks, ask->rank);
 	if (ledger_newest(ledger) != LEDGER_SPARE && is_idle(ledger, LEDGER_SPARE)) {
 		ledger->slots[LEDGER_SPARE].state = SLOT_EMPTY;
 	}

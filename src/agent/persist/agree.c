@@ -517,9 +517,9 @@ struct gathering {
 	struct agree *agree;
 	enum agree_round round;
 	uint64_t n; /* number of the round */
-	bool arrived
-		[AGREE_HOSTS_MAX]; /* members that have sent their part, or are past the round */
-	uint32_t arrived_n;
+	/* Members that have sent their part, or are past the round. */
+	bool arrived[AGREE_HOSTS_MAX];
+	uint32_t arrived_n;  /* number of members that have arrived */
 	uint32_t mismatched; /* member that restores while a save is gathered; members_n: none */
 	uint64_t save;       /* oldest save a member is in, while a restore is gathered; 0: none */
 	int64_t since_ns;    /* when the gathering began, monotonic ns */

@@ -23,11 +23,11 @@
 
 #define CONTROL_HEADER_BYTES 24u  /* bytes of the header of a frame */
 #define CONTROL_STATUS_MAX   448u /* most bytes of a status, sent with heartbeats */
-#define CONTROL_OFFERS_MAX                                                                         \
-	(1u << 20) /* most offers that may wait for a receive; one more is a failure */
-#define CONTROL_CHUNK_BYTES                                                                        \
-	(256u << 10) /* most bytes of a message in one frame, so that others get their turn */
-#define CONTROL_NOTICE_MAX 1024u /* most bytes of a notice */
+/* Most offers that may wait for a receive; one more is a failure. */
+#define CONTROL_OFFERS_MAX (1u << 20)
+/* Most bytes of a message in one frame, so that others get their turn. */
+#define CONTROL_CHUNK_BYTES (256u << 10)
+#define CONTROL_NOTICE_MAX  1024u /* most bytes of a notice */
 
 /* A message to or from another rank. The memory is the caller's. It must stay until
  * coll_control_take or coll_control_give_up returns the message. */
@@ -54,13 +54,13 @@ struct coll_control {
 	uint32_t rank, ranks;       /* this rank; number of ranks and servers */
 	struct control_peer *peers; /* owned; one per rank; ours is not used */
 	struct control_list posted; /* receives that have no offer yet */
-	struct control_offer
-		*offers;          /* owned; offers that have no receive yet, in order of arrival */
-	uint32_t offers_n;        /* number of entries in offers */
-	uint32_t offers_cap;      /* room in offers */
-	struct control_list done; /* messages that are done, for coll_control_take */
-	struct pawl_err failure;  /* first failure, received or our own; code 0: none */
-	bool status_received;     /* a peer's status has come; the caller clears this */
+	/* Owned; offers that have no receive yet, in order of arrival. */
+	struct control_offer *offers;
+	uint32_t offers_n;                  /* number of entries in offers */
+	uint32_t offers_cap;                /* room in offers */
+	struct control_list done;           /* messages that are done, for coll_control_take */
+	struct pawl_err failure;            /* first failure, received or our own; code 0: none */
+	bool status_received;               /* a peer's status has come; the caller clears this */
 	uint8_t status[CONTROL_STATUS_MAX]; /* our status, sent with heartbeats */
 	uint32_t status_len;                /* bytes of status */
 	uint8_t sink[4096];                 /* receives the bytes of messages that were given up */

@@ -27,16 +27,16 @@ struct coll_exec {
 	uint32_t *recvs;            /* owned; per peer, the first RECV that is not done */
 	uint64_t *send_total_bytes; /* owned; per peer, bytes to send in all */
 	uint64_t *sent_bytes;       /* part of send_total_bytes; per peer, bytes sent so far */
-	uint64_t
-		*recv_total_bytes; /* part of send_total_bytes; per peer, bytes to receive in all */
-	uint32_t peers;            /* number of ranks and servers */
-	uint32_t sums;             /* the first SUM that is not done */
-	uint8_t *tmp;              /* owned; memory of COLL_TMP */
-	size_t left;               /* number of steps that are not done */
-	enum pawl_reduce_op fold;  /* reduction of the operation in progress */
-	enum pawl_dtype type;      /* element type of the operation in progress */
-	const uint8_t *in;         /* the caller's; may be the same as out */
-	uint8_t *out;              /* the caller's */
+	/* Part of send_total_bytes; per peer, bytes to receive in all. */
+	uint64_t *recv_total_bytes;
+	uint32_t peers;           /* number of ranks and servers */
+	uint32_t sums;            /* the first SUM that is not done */
+	uint8_t *tmp;             /* owned; memory of COLL_TMP */
+	size_t left;              /* number of steps that are not done */
+	enum pawl_reduce_op fold; /* reduction of the operation in progress */
+	enum pawl_dtype type;     /* element type of the operation in progress */
+	const uint8_t *in;        /* the caller's; may be the same as out */
+	uint8_t *out;             /* the caller's */
 };
 
 /* Prepares a plan, which must not change until deinit. peers: ranks and servers of the group.

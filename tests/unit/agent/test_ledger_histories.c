@@ -148,7 +148,7 @@ static bool is_tight(void)
 	uint64_t tight = 0;
 
 	for (uint32_t i = 0; i < LEDGER_SET_WORDS; i++) {
-		tight |= ledger.no_spare_bits[i];
+		tight |= ledger.no_spare_ranks.words[i];
 	}
 	return tight != 0;
 }

@@ -206,6 +206,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_begin *begin = &body->begin;
+	struct ledger_ask ask;
 	uint32_t times;
 
 	if (!tag_valid(begin->tag)) {
@@ -213,7 +214,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame
 		return;
 	}
 	times = root_fits(conn->root, begin->need_bytes);
-	conn->ask = (struct ledger_ask){.rank = conn->rank,
+	ask = (struct ledger_ask){.rank = conn->rank,
 		.seq = begin->seq,
 		.step = begin->step,
 		.alone = (begin->flags & PAWL_SAVE_ALONE) != 0,
@@ -222,12 +223,13 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame
 		.fits = times >= LEDGER_SLOTS - 1,
 		/* A job on several hosts restores nothing from memory: no spare slot is needed. */
 		.fits_spare = times == LEDGER_SLOTS && conn->root->remote_ranks == 0};
-	snprintf(conn->ask.tag, sizeof(conn->ask.tag), "%s", begin->tag);
-	conn->begin_bytes = begin->need_bytes;
-	conn->begin_since_ns = begin->since_ns;
-	root_asked(conn->root, conn->rank, conn->ask.seq);
-	conn->begin_id = id;
-	conn->begin_ns = clock_mono_ns();
+	snprintf(ask.tag, sizeof(ask.tag), "%s", begin->tag);
+	root_asked(conn->root, conn->rank, ask.seq);
+	conn->begin = (struct agent_begin){.id = id,
+		.received_ns = clock_mono_ns(),
+		.need_bytes = begin->need_bytes,
+		.since_ns = begin->since_ns,
+		.ask = ask};
 	root_advance(conn->root);
 }
 
@@ -247,8 +249,7 @@ static void handle_vote(struct agent_conn *conn, uint32_t id, const union frame_
 {
 	uint8_t verdict = body->vote.verdict;
 
-	conn->vote_id = id;
-	restore_vote(conn->root, conn, verdict > VERDICT_REFUSED ? VERDICT_REFUSED : verdict,
+	restore_vote(conn->root, conn, id, verdict > VERDICT_REFUSED ? VERDICT_REFUSED : verdict,
 		body->vote.why);
 }
 
@@ -443,10 +444,7 @@ static void handle_staged(struct agent_conn *conn, uint32_t id, const union fram
 
 static void handle_restore(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
-	conn->restore_has_step = body->restore.has_step;
-	conn->restore_step = body->restore.step;
-	conn->restore_id = id;
-	restore_ask(conn->root, conn);
+	restore_ask(conn->root, conn, id, &body->restore);
 }
 
 static void handle_restored(struct agent_conn *conn, uint32_t id, const union frame_request *body)

@@ -96,16 +96,20 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 
 	ASSERT(restore->state == RESTORE_OFFERED && conn->root == root);
 	if (restore->nothing) { /* needs no vote: the round ends when all ranks have the answer */
-		send_nothing(conn, conn->restore_id, root->epoch.rounds + 1);
+		send_nothing(conn, conn->restore.id, root->epoch.rounds + 1);
 	} else if (restore->slot >= 0) {
-		send_memory(root, conn, conn->restore_id, restore->slot);
+		send_memory(root, conn, conn->restore.id, restore->slot);
 	} else {
-		send_tag(conn, conn->restore_id, restore->tag);
+		send_tag(conn, conn->restore.id, restore->tag);
 	}
-	conn->restore_id = 0;
-	conn->offered = true;
+	conn->restore.id = 0;
+	conn->restore.offered = true;
 	restore->offered++;
 }
+
+/* Has a rank that waits for an offer start a round, or join the one in progress. The rank still
+ * waits if neither may be done yet. */
+static void enter_round(struct agent_root *root, struct agent_conn *conn);
 
 /* Starts the next round with the ranks that wait for one. */
 static void ask_again(struct agent_root *root)
@@ -114,8 +118,8 @@ static void ask_again(struct agent_root *root)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (conn && conn->restore_id && root->restore.state != RESTORE_RESOLVING) {
-			restore_ask(root, conn);
+		if (conn && conn->restore.id && root->restore.state != RESTORE_RESOLVING) {
+			enter_round(root, conn);
 		}
 	}
 }
@@ -125,7 +129,7 @@ static void end_round(struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (root->ranks[r].conn) {
-			root->ranks[r].conn->offered = false;
+			root->ranks[r].conn->restore.offered = false;
 		}
 	}
 	ask_again(root);
@@ -147,7 +151,7 @@ static void offer_all(struct agent_root *root)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (conn && conn->restore_id) {
+		if (conn && conn->restore.id) {
 			send_offer(root, conn);
 		}
 	}
@@ -155,8 +159,8 @@ static void offer_all(struct agent_root *root)
 
 static void refuse_ask(struct agent_conn *conn, const struct pawl_err *err)
 {
-	conn_reply_error(conn, conn->restore_id, err);
-	conn->restore_id = 0;
+	conn_reply_error(conn, conn->restore.id, err);
+	conn->restore.id = 0;
 }
 
 static void offer_slot(struct agent_root *root, int slot)
@@ -176,10 +180,10 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	struct pawl_err err;
 	int slot;
 
-	*restore = (struct agent_restore){.has_step = conn->restore_has_step,
+	*restore = (struct agent_restore){.has_step = conn->restore.has_step,
 		.slot = -1,
-		.step = conn->restore_step,
-		.asked_step = conn->restore_step};
+		.step = conn->restore.step,
+		.asked_step = conn->restore.step};
 	slot = find_slot(root, restore->has_step, restore->step);
 	if (slot >= 0 && (restore->has_step || is_highest(root, slot))) {
 		offer_slot(root, slot);
@@ -202,19 +206,19 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 static bool may_start(const struct agent_root *root)
 {
 	for (uint32_t r = 0; root->remote_ranks > 0 && r < root->ledger.world; r++) {
-		if (!root->ranks[r].conn || !root->ranks[r].conn->restore_id) {
+		if (!root->ranks[r].conn || !root->ranks[r].conn->restore.id) {
 			return false;
 		}
 	}
 	return root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
 }
 
-void restore_ask(struct agent_root *root, struct agent_conn *conn)
+static void enter_round(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
 	struct pawl_err err;
 
-	if (conn->offered) {
+	if (conn->restore.offered) {
 		/* The other ranks are a round behind: the answer waits for them. */
 		return;
 	}
@@ -223,8 +227,8 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	}
 	if (restore->state == RESTORE_IDLE) {
 		start_round(root, conn);
-	} else if (restore->has_step != conn->restore_has_step ||
-		(restore->has_step && restore->asked_step != conn->restore_step)) {
+	} else if (restore->has_step != conn->restore.has_step ||
+		(restore->has_step && restore->asked_step != conn->restore.step)) {
 		pawl_err_set(&err, PAWL_EMISMATCH,
 			"rank %u restores another step than the other ranks", conn->job_rank);
 		refuse_ask(conn, &err);
@@ -236,13 +240,22 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	}
 }
 
+void restore_ask(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const struct frame_restore *asked)
+{
+	conn->restore.id = id;
+	conn->restore.has_step = asked->has_step;
+	conn->restore.step = asked->step;
+	enter_round(root, conn);
+}
+
 void restore_advance(struct agent_root *root)
 {
 	if (root->remote_ranks == 0 || root->restore.state != RESTORE_IDLE || !may_start(root)) {
 		return;
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		restore_ask(root, root->ranks[r].conn);
+		enter_round(root, root->ranks[r].conn);
 	}
 }
 
@@ -399,7 +412,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	if (result->rv != 0) {
 		restore->state = RESTORE_IDLE;
 		for (uint32_t r = 0; r < root->ledger.world; r++) {
-			if (root->ranks[r].conn && root->ranks[r].conn->restore_id) {
+			if (root->ranks[r].conn && root->ranks[r].conn->restore.id) {
 				refuse_ask(root->ranks[r].conn, &result->err);
 			}
 		}
@@ -469,17 +482,17 @@ static void finish(struct agent_root *root)
 	snprintf(frame.why, sizeof(frame.why), "%s", restore->why);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
-		uint32_t id = conn ? conn->vote_id : 0;
+		uint32_t id = conn ? conn->restore.vote_id : 0;
 
 		if (id != 0) {
-			conn->vote_id = 0;
+			conn->restore.vote_id = 0;
 			conn_send(conn, PROTO_VERDICT, id, &frame);
 		}
 	}
 	end_round(root);
 }
 
-void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
+void restore_vote(struct agent_root *root, struct agent_conn *conn, uint32_t id, uint8_t verdict,
 	const char *why)
 {
 	struct agent_restore *restore = &root->restore;
@@ -488,12 +501,13 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 		struct pawl_err err;
 
 		pawl_err_set(&err, PAWL_EPEER, "the restore was cancelled: a rank left");
-		if (conn->vote_id != 0) {
-			conn_reply_error(conn, conn->vote_id, &err);
+		if (id != 0) {
+			conn_reply_error(conn, id, &err);
 		}
-		conn->vote_id = 0;
+		conn->restore.vote_id = 0;
 		return;
 	}
+	conn->restore.vote_id = id;
 	if (verdict > restore->verdict) {
 		restore->verdict = verdict;
 		snprintf(restore->why, sizeof(restore->why), "rank %u: %.480s", conn->job_rank,

@@ -35,6 +35,31 @@
 
 struct agent_conn;
 
+/* A rank's BEGIN. */
+struct agent_begin {
+	uint32_t id;           /* request that waits for a grant; 0: none */
+	int64_t received_ns;   /* when the request was received, monotonic ns */
+	uint64_t need_bytes;   /* bytes of arena that the request needs */
+	int64_t since_ns;      /* with ask.adds: oldest that the tag may be, wall clock */
+	struct ledger_ask ask; /* the request as the ledger takes it */
+};
+
+/* A rank's BEGIN that was granted to stream. */
+struct agent_stream {
+	uint32_t id;  /* request that waits for the directory; 0: none */
+	uint64_t seq; /* number of the save */
+};
+
+/* A rank's RESTORE, and how far the rank has come in its round. */
+struct agent_restore_request {
+	uint32_t id;   /* request that waits for an offer; 0: none */
+	bool has_step; /* the request names a step */
+	uint64_t step; /* step to restore, with has_step */
+	/* The rank has this round's offer; its next request waits for the next round. */
+	bool offered;
+	uint32_t vote_id; /* VOTE that waits for the verdict; 0: none */
+};
+
 /* A question about the checkpoints there are. Earlier frames of other ranks may still wait in their
  * sockets, so the answer waits until those are read. */
 struct agent_question {
@@ -62,24 +87,14 @@ struct agent_conn {
 	bool leaving;                    /* BYE was received */
 	bool closing;                    /* to be freed when the callback returns */
 	uint32_t hello_id;               /* request to answer once the root is open */
-	uint32_t begin_id;               /* request that waits for a grant; 0: none */
-	int64_t begin_ns;                /* when the request was received, monotonic ns */
-	uint64_t begin_bytes;            /* bytes of arena that the request needs */
-	int64_t begin_since_ns;          /* with adds: oldest that the tag may be, wall clock */
-	struct ledger_ask ask;           /* contents of the request */
-	uint64_t begin_seq;              /* number of the save that was granted to stream */
+	struct agent_begin begin;        /* the last BEGIN */
+	struct agent_stream stream;      /* the last BEGIN that was granted to stream */
 	struct agent_question question;  /* not answered yet */
 	uint32_t find_id;                /* FIND that waits for the store's answer; 0: none */
-	uint32_t stream_id;    /* BEGIN granted to stream, waits for the directory; 0: none */
-	uint32_t restore_id;   /* request that waits for an offer; 0: none */
-	uint32_t vote_id;      /* request that waits for the verdict; 0: none */
-	bool restore_has_step; /* the restore names a step: restore_step */
-	uint64_t restore_step; /* step to restore, with restore_has_step */
-	/* The rank has this round's offer; its next request waits for the next round. */
-	bool offered;
-	int reading;                      /* slot that the worker copies out of, or -1 */
-	uint64_t arena_ids[LEDGER_SLOTS]; /* arenas whose descriptors the worker has */
-	struct agent_conn *next;          /* next in the agent's list */
+	struct agent_restore_request restore; /* the last RESTORE */
+	int reading;                          /* slot that the worker copies out of, or -1 */
+	uint64_t arena_ids[LEDGER_SLOTS];     /* arenas whose descriptors the worker has */
+	struct agent_conn *next;              /* next in the agent's list */
 };
 
 /* One rank's part of the memory tier. Outlives its worker. */
@@ -284,12 +299,14 @@ void root_free_slot(struct agent_rank *rank, int slot);
 void root_advance(struct agent_root *root);
 
 /* ---- restore.c ---- */
-void restore_ask(struct agent_root *root, struct agent_conn *conn); /* request: conn->restore_* */
+/* A rank asks to restore. The answer may wait for the other ranks, or for the store. */
+void restore_ask(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const struct frame_restore *asked);
 /* Starts a round for the ranks that wait for one, if their job spans hosts and it may start now. */
 void restore_advance(struct agent_root *root);
 void restore_resolved(struct agent_root *root, const struct persist_job *job);
-/* Counts a vote. The rank waits for the verdict if conn->vote_id is not 0. */
-void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
+/* Counts a vote. id: the request, which the verdict answers; 0: the rank does not wait for it. */
+void restore_vote(struct agent_root *root, struct agent_conn *conn, uint32_t id, uint8_t verdict,
 	const char *why);
 /* Handles the verdict of all hosts. */
 void restore_voted(struct agent_root *root, const struct persist_job *job);

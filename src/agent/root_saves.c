@@ -128,7 +128,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	ASSERT(root->ledger.slots[slot].state == SLOT_STAGING);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if ((s == slot || ledger_is_next(&root->ledger, s)) &&
-			arena_ensure(&rank->arenas[s], conn->begin_bytes, &err) != 0) {
+			arena_ensure(&rank->arenas[s], conn->begin.need_bytes, &err) != 0) {
 			conn_reply_error(conn, id, &err);
 			root_fail(root, conn->rank, root->ledger.slots[slot].seq, "", err.code,
 				err.msg);
@@ -150,12 +150,12 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 
 static void grant_stream(struct agent_conn *conn)
 {
-	struct frame_grant granted = {.streamed = true, .seq = conn->begin_seq};
-	uint32_t id = conn->stream_id;
+	struct frame_grant granted = {.streamed = true, .seq = conn->stream.seq};
+	uint32_t id = conn->stream.id;
 
 	ASSERT(id != 0 && conn->root->saves.stream_dir[0] != '\0');
 	snprintf(granted.dir, sizeof(granted.dir), "%s", conn->root->saves.stream_dir);
-	conn->stream_id = 0;
+	conn->stream.id = 0;
 	conn_send(conn, PROTO_GRANT, id, &granted);
 }
 
@@ -166,8 +166,8 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 {
 	struct persist_job *job;
 
-	conn->stream_id = id;
-	conn->begin_seq = verdict->seq;
+	conn->stream.id = id;
+	conn->stream.seq = verdict->seq;
 	memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
 	if (!verdict->granted_before) {
 		root_free_slot(&root->ranks[conn->rank], verdict->slot);
@@ -178,7 +178,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 		}
 		return; /* answered with the first rank's directory */
 	}
-	job = root_job(root, PERSIST_STREAM_BEGIN, conn->ask.tag);
+	job = root_job(root, PERSIST_STREAM_BEGIN, conn->begin.ask.tag);
 	if (!job) {
 		root_fail(root, conn->rank, verdict->seq, "", PAWL_ENOMEM, "out of memory");
 		return;
@@ -196,7 +196,7 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (!conn || !conn->stream_id || strcmp(conn->ask.tag, job->tag) != 0) {
+		if (!conn || !conn->stream.id || strcmp(conn->begin.ask.tag, job->tag) != 0) {
 			continue; /* the rank waits for another save: this one failed meanwhile */
 		}
 		root->saves.stream_ready = result->rv == 0;
@@ -206,9 +206,9 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 			grant_stream(conn);
 			continue;
 		}
-		conn_reply_error(conn, conn->stream_id, &err);
-		conn->stream_id = 0;
-		root_fail(root, r, conn->begin_seq, "", err.code, err.msg);
+		conn_reply_error(conn, conn->stream.id, &err);
+		conn->stream.id = 0;
+		root_fail(root, r, conn->stream.seq, "", err.code, err.msg);
 	}
 }
 
@@ -229,33 +229,33 @@ static const char *find_stuck_why(const struct agent_root *root)
 
 static void begin(struct agent_root *root, struct agent_conn *conn)
 {
+	struct ledger_ask *ask = &conn->begin.ask;
 	struct ledger_verdict verdict;
 	struct alert alert;
 	struct pawl_err err;
 	enum ledger_answer answer;
-	uint32_t id = conn->begin_id;
+	uint32_t id = conn->begin.id;
 	char why[LEDGER_WHY_MAX];
 	uint64_t skipped;
 
 	/* A request with a number asks for more space for a save that the rank has begun. */
-	if (conn->ask.seq == 0) {
-		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
+	if (ask->seq == 0) {
+		root_move_on(root, conn->rank, MOVE_BEGINS, ask->tag);
 	}
-	skipped = ledger_skipped_seq(&root->ledger, conn->rank, conn->ask.seq);
+	skipped = ledger_skipped_seq(&root->ledger, conn->rank, ask->seq);
 	if (skipped) {
 		snprintf(why, sizeof(why),
 			"rank %u has no part in this save, and is at %.64s already", conn->job_rank,
-			conn->ask.tag);
+			ask->tag);
 		fail_seq(root, skipped, PAWL_ECANCELED, why);
 	}
-	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
-	conn->ask.stuck_why =
-		conn->ask.waited_ns > times_ns(TIME_ROOT_STUCK) ? find_stuck_why(root) : NULL;
-	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
+	ask->waited_ns = clock_mono_ns() - conn->begin.received_ns;
+	ask->stuck_why = ask->waited_ns > times_ns(TIME_ROOT_STUCK) ? find_stuck_why(root) : NULL;
+	answer = ledger_begin(&root->ledger, ask, &verdict);
 	if (answer == LEDGER_WAIT) {
 		return; /* root_advance asks again */
 	}
-	conn->begin_id = 0;
+	conn->begin.id = 0;
 	if (ledger_is_spare_unused(&root->ledger)) {
 		empty_spare(root);
 	}
@@ -264,16 +264,16 @@ static void begin(struct agent_root *root, struct agent_conn *conn)
 		alert_fill(&alert, ALERT_ONCE, NULL,
 			"memory has room for two checkpoints of these ranks, not three: until %s "
 			"is committed, the newest complete one is being written or read",
-			conn->ask.tag);
+			ask->tag);
 		root_alert(root, &alert);
 	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
 		root->saves.since_ns[verdict.slot] = root->epoch.begun_ns;
-		root_row_begin(root, verdict.slot, &conn->ask);
+		root_row_begin(root, verdict.slot, ask);
 	}
-	if (answer == LEDGER_GRANT && conn->ask.adds &&
-		conn->begin_since_ns < root->saves.since_ns[verdict.slot]) {
-		root->saves.since_ns[verdict.slot] = conn->begin_since_ns;
+	if (answer == LEDGER_GRANT && ask->adds &&
+		conn->begin.since_ns < root->saves.since_ns[verdict.slot]) {
+		root->saves.since_ns[verdict.slot] = conn->begin.since_ns;
 	}
 	if (answer == LEDGER_GRANT && verdict.streamed) {
 		begin_stream(root, conn, id, &verdict);
@@ -285,11 +285,11 @@ static void begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	pawl_err_set(&err, verdict.code, "%s", verdict.why);
 	conn_reply_error(conn, id, &err);
-	root_hosts_fail_save(root, conn->ask.seq, verdict.code, verdict.why);
+	root_hosts_fail_save(root, ask->seq, verdict.code, verdict.why);
 	if (verdict.failed_slot >= 0) {
 		drop_save(root, verdict.failed_slot, verdict.code, verdict.why);
 	} else {
-		root_row_refuse(root, &conn->ask, verdict.why);
+		root_row_refuse(root, ask, verdict.why);
 	}
 }
 
@@ -418,9 +418,9 @@ void root_advance(struct agent_root *root)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (conn && !conn->closing && conn->begin_id) {
+		if (conn && !conn->closing && conn->begin.id) {
 			begin(root, conn);
-			waiting = waiting || conn->begin_id;
+			waiting = waiting || conn->begin.id;
 		}
 	}
 	restore_advance(root);

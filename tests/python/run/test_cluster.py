@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import program
-from pawl._report import _cluster, _cluster_report
+from pawl._report import _cluster_history, _cluster_report
 
 PROGRAM = program.find()
 HEAD = {"cluster": 1, "name": "two nodes", "virtual": True}
@@ -51,7 +51,7 @@ STORY = (
 
 
 def test_who_was_where(tmp_path: Path) -> None:
-    cluster = _cluster.read(write(tmp_path / "history", *STORY))
+    cluster = _cluster_history.read(write(tmp_path / "history", *STORY))
     assert (cluster.begun, cluster.ended, cluster.lanes) == (0, 90, 2)
     spans = {(span.lane, span.begun, span.ended, span.slots, span.pool) for span in cluster.nodes}
     assert spans == {(0, 0, 90, 2, ""), (1, 0, 60, 2, ""), (1, 70, 90, 4, "spot")}
@@ -71,8 +71,8 @@ def test_who_was_where(tmp_path: Path) -> None:
 
 
 def test_rows_in_any_order_are_the_same(tmp_path: Path) -> None:
-    story = _cluster.read(write(tmp_path / "history", *STORY))
-    turned = _cluster.read(write(tmp_path / "turned", *STORY[:2], *reversed(STORY[2:])))
+    story = _cluster_history.read(write(tmp_path / "history", *STORY))
+    turned = _cluster_history.read(write(tmp_path / "turned", *STORY[:2], *reversed(STORY[2:])))
     assert sorted(map(str, story.stays)) == sorted(map(str, turned.stays))
 
 
@@ -82,13 +82,13 @@ def test_a_job_moves_twice_in_one_moment(tmp_path: Path) -> None:
     rows = [node(0, "a", 1), node(0, "b", 1), node(0, "c", 1), job(1, 1, a=1), job(1, 2, b=1)]
     rows += [job(2, 1, c=1), job(2, 2, a=1), job(2, 1, b=1), job(2, 3, c=1)]
     rows += [job(3, number, end="done") for number in (1, 2, 3)]
-    cluster = _cluster.read(write(tmp_path / "history", *rows))
+    cluster = _cluster_history.read(write(tmp_path / "history", *rows))
     stays = {(stay.job, stay.lane, stay.begun, stay.ended) for stay in cluster.stays}
     assert {(1, 1, 2, 3), (2, 0, 2, 3), (3, 2, 2, 3)} <= stays
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
-    cluster = _cluster.read(write(tmp_path / "history", *STORY))
+    cluster = _cluster_history.read(write(tmp_path / "history", *STORY))
     times, running, waiting = _cluster_report.count_jobs(cluster)
     assert times == [5, 10, 20, 50, 90]
     assert running == [0, 1, 2, 1, 0]
@@ -117,7 +117,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
 def test_what_cannot_be_is_named(tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:
     path = write(tmp_path / "history", *rows)
     with pytest.raises(ValueError) as raised:
-        _cluster.read(path)
+        _cluster_history.read(path)
     assert str(path) in str(raised.value) and says in str(raised.value)
 
 
@@ -211,7 +211,7 @@ SECOND = steps(
 )  # fmt: skip
 
 
-def stays(cluster: _cluster.Cluster) -> set[tuple[int, str, int, float, float]]:
+def stays(cluster: _cluster_history.Cluster) -> set[tuple[int, str, int, float, float]]:
     names = {span.lane: span.name for span in cluster.nodes}
     return {
         (s.job, names[s.lane], s.slots, s.begun - T, s.ended - T) for s in cluster.stays
@@ -219,7 +219,7 @@ def stays(cluster: _cluster.Cluster) -> set[tuple[int, str, int, float, float]]:
 
 
 def test_files_go_on_in_each_other(tmp_path: Path) -> None:
-    cluster = _cluster.read(keep(tmp_path / "h", FIRST, SECOND), until=T + 40)
+    cluster = _cluster_history.read(keep(tmp_path / "h", FIRST, SECOND), until=T + 40)
     assert stays(cluster) == {
         (1, "a", 1, 3, 40), (1, "a", 1, 3, 20), (2, "b", 1, 4, 30), (1, "b", 1, 20, 40),
     }  # fmt: skip
@@ -233,7 +233,7 @@ def test_what_was_not_written_is_blank(tmp_path: Path) -> None:
     """Rows are missing because a disk was full, or because a file is gone."""
     second = SECOND.replace('"virtual": false', f'"virtual": false, "lost": {T + 6}', 1)
     for files, lost in (((FIRST, second), (6, 10)), ((FIRST, "", SECOND), (4, 10))):
-        cluster = _cluster.read(keep(tmp_path / str(lost[0]), *files))
+        cluster = _cluster_history.read(keep(tmp_path / str(lost[0]), *files))
         assert [(begun - T, ended - T) for begun, ended in cluster.lost] == [lost]
         assert (1, "a", 2, 3, lost[0]) in stays(cluster)
         assert cluster.jobs[1].changes == 1 and cluster.jobs[2].end == "failed"
@@ -244,10 +244,10 @@ def test_a_step_counts_whole_or_not(tmp_path: Path) -> None:
     """The writer may have died anywhere: no slot ever belongs to two jobs."""
     end = steps(live(5, 2, a=2), live(5, 1, b=1))
     for cut in range(len(end)):
-        cluster = _cluster.read(keep(tmp_path / "h", FIRST + end[:cut]))
+        cluster = _cluster_history.read(keep(tmp_path / "h", FIRST + end[:cut]))
         assert stays(cluster) == {(1, "a", 2, 3, 4)}
     keep(tmp_path / "h", FIRST + end + steps(live(6, 2)))
-    assert (2, "a", 2, 5, 6) in stays(_cluster.read(tmp_path / "h"))
+    assert (2, "a", 2, 5, 6) in stays(_cluster_history.read(tmp_path / "h"))
 
 
 def test_a_node_is_told_again(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_node_is_told_again(tmp_path: Path) -> None:
         {"t": T + 12, "scheduler": "stopped", "policy": "pawl"},
         {"t": T + 20, "scheduler": "started", "policy": "fifo"},
     )  # fmt: skip
-    cluster = _cluster.read(keep(tmp_path / "h", FIRST + rows))
+    cluster = _cluster_history.read(keep(tmp_path / "h", FIRST + rows))
     of_a = [(s.price, s.slots, s.begun - T, s.ended - T) for s in cluster.nodes if s.name == "a"]
     assert of_a == [(1, 2, 1, 5), (3, 2, 5, 9), (3, 4, 9, 20)]
     assert cluster.jobs[1].slot_s == 2 * 17 and cluster.jobs[1].changes == 0
@@ -273,13 +273,13 @@ def test_a_node_is_told_again(tmp_path: Path) -> None:
 def test_a_part_is_looked_at(tmp_path: Path) -> None:
     # The first file is not read.
     folder = keep(tmp_path / "h", FIRST.replace('"a": 2', '"a": 9'), SECOND)
-    cluster = _cluster.read(folder, since=T + 25, until=T + 45)
+    cluster = _cluster_history.read(folder, since=T + 25, until=T + 45)
     assert (cluster.begun, cluster.ended) == (T + 25, T + 45)
     assert stays(cluster) == {(1, "a", 1, 25, 45), (1, "b", 1, 25, 45), (2, "b", 1, 25, 30)}
     assert cluster.jobs[1].changes == 0 and cluster.jobs[1].slot_s == 40
-    assert list(_cluster.read(folder, since=T + 31, until=T + 45).jobs) == [1]
+    assert list(_cluster_history.read(folder, since=T + 31, until=T + 45).jobs) == [1]
     with pytest.raises(ValueError, match=r"00000001\.jsonl: at .*it is full"):
-        _cluster.read(folder)
+        _cluster_history.read(folder)
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     names = ["<script>alert(1)</script>", "$x^2$ \\frac", "_hidden", "日本語", "\u202elive"]
     rows = [live(3 + i, i + 1, a=1, name=name, user=name) for i, name in enumerate(names)]
     story = steps(head(0), machine(1, "a", 8), *rows)
-    clusters = [_cluster.read(keep(tmp_path / "h", story), until=T + 3600)]
+    clusters = [_cluster_history.read(keep(tmp_path / "h", story), until=T + 3600)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _cluster_report.write_report(clusters, tmp_path)
@@ -304,7 +304,7 @@ def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     for row in rows:
-        cluster = _cluster.read(out / f"built-in-{row['policy']}.jsonl")
+        cluster = _cluster_history.read(out / f"built-in-{row['policy']}.jsonl")
         assert len(cluster.jobs) == row["jobs"]
         assert all(job.end == "done" for job in cluster.jobs.values())
         took = [job.ended - job.submitted for job in cluster.jobs.values() if job.ended]
@@ -322,7 +322,7 @@ def test_rented_nodes_are_kept(tmp_path: Path) -> None:
     done = program.run("sim", "--policy", "pawl", "--jobs", "20", *pools, *drawn, "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
-    cluster = _cluster.read(tmp_path / "built-in-pawl.jsonl")
+    cluster = _cluster_history.read(tmp_path / "built-in-pawl.jsonl")
     cost = sum((span.ended - span.begun) / 3600 * span.price for span in cluster.nodes)
     assert cost == pytest.approx(row["cost"])
     assert {span.pool for span in cluster.nodes} == {"firm", "cheap"}

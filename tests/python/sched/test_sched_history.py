@@ -27,7 +27,7 @@ import program
 import waits
 from cluster import Cluster, cluster, wait
 from conftest import SEED
-from pawl._report import _cluster
+from pawl._report import _cluster_history
 from pawl._report._cluster_history import Cluster as History
 
 OPTIONS = ("--nodes", "2", "--slots", "3", "--grace", "2", "--round", "1", "--policy", "fifo")
@@ -123,7 +123,7 @@ def test_what_is_read_back_is_what_was_seen() -> None:
         rows = {row["id"]: row for row in ours.ask("ls", "-a")}
         known = figures(ours)
         text = "".join(file.read_text() for file in history_of(ours).iterdir())
-        history = _cluster.read(history_of(ours), until=known["until"])
+        history = _cluster_history.read(history_of(ours), until=known["until"])
     for one in seen:
         for job, place in one.jobs.items():
             assert place in could_be(history, one, job), (job, one, could_be(history, one, job))
@@ -188,7 +188,7 @@ def test_what_was_stored_and_not_written_is_made_up_for(step: int) -> None:
         for job, state, since in stored:
             told = [r["t"] for r in rows_of(ours) if (r.get("job"), r.get("state")) == (job, state)]
             assert told and min(abs(t - since) for t in told) < 0.002, (job, state, since, told)
-        history = _cluster.read(history_of(ours))
+        history = _cluster_history.read(history_of(ours))
         (away,) = history.away
         assert away[1] - away[0] > 0.9
         for row in ours.ask("ls", "-a"):
@@ -214,7 +214,7 @@ def test_it_is_drawn_with_nothing_else_said(tmp_path: Path) -> None:
         assert page.count("data:image/svg+xml;base64,") == 1 and "UTC" in page
         assert "cost" in done.stdout and "jobs        2, 1 of them ended" in done.stdout
         known = figures(ours)
-        spans = _cluster.read(history_of(ours), until=known["until"]).nodes
+        spans = _cluster_history.read(history_of(ours), until=known["until"]).nodes
         hours = sum(span.ended - span.begun for span in spans if span.name == "a") / 3600
         assert known["cost"] == pytest.approx(2.5 * hours)
         assert not (tmp_path / "s" / "cluster-report").exists()
@@ -255,7 +255,7 @@ def test_what_cannot_be_written_stops_nobody() -> None:
         ours.kill()
         ours.start()
         assert ours.state(keeps) == "running"
-        history = _cluster.read(history_of(ours))
+        history = _cluster_history.read(history_of(ours))
         assert list(history.jobs) == [keeps] and history.jobs[keeps].ended is None
 
 
@@ -290,7 +290,7 @@ def test_a_full_disk_costs_rows_only() -> None:
         wait(lambda: not ours.ask("ls"), "all are over")
         assert all(ours.state(job) == "done" for job in after)
         assert "No space left on device; rows are lost" in ours.said.read_text()
-        history = _cluster.read(history_of(ours))  # the rows that were written can be read
+        history = _cluster_history.read(history_of(ours))  # the rows that were written can be read
         assert history.jobs[before].end == "done"
         assert any(n not in history.jobs or not history.jobs[n].end for n in after)
         (history_of(ours) / "filler").unlink()
@@ -298,7 +298,7 @@ def test_a_full_disk_costs_rows_only() -> None:
         ours.start()
         last = ours.sh("true")
         ours.await_state(last, "done")
-        history = _cluster.read(history_of(ours))
+        history = _cluster_history.read(history_of(ours))
         assert history.jobs[last].end == "done" and history.jobs[before].end == "done"
         assert all(job.ended is not None for job in history.jobs.values())
 

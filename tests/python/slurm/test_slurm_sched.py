@@ -22,7 +22,7 @@ import slurm
 import waits
 from cluster import OVER, Cluster, wait
 from conftest import SEED, SUMMARY, real_core
-from pawl._report import _cluster
+from pawl._report import _cluster_history
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -205,7 +205,7 @@ def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
         (known,) = made.ask("report", "--cluster", "--python", sys.executable)
         assert (known["jobs"], known["done"], known["failed"]) == (4, 3, 1) and known["cost"] > 0
         assert known["avg_jct_s"] > 0 and 0 < known["utilisation"] < 1
-        history = _cluster.read(made.root / "history")
+        history = _cluster_history.read(made.root / "history")
         assert {span.pool for span in history.nodes} == {"cpu"} and history.lanes == 2
         lanes = {stay.lane: stay.slots for stay in history.stays if stay.job == four}
         assert lanes == {0: 2, 1: 2}

@@ -40,11 +40,6 @@ static void fill_supervisor(void *user, const struct core_job *job, struct order
 
 /* ---- timers and signals ---- */
 
-static void on_turn(struct loop_timer *timer)
-{
-	daemon_take_posted(timer->user);
-}
-
 static void on_wake(struct loop_timer *timer)
 {
 	struct daemon *d = timer->user;
@@ -171,6 +166,7 @@ static int open_loop(struct daemon *d, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
+	pending_events_init(&d->pending, d->loop, daemon_handle_posted, d);
 	sigaction(SIGPIPE, &ignore, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
@@ -284,7 +280,7 @@ static void close_all(struct daemon *d)
 	}
 	core_close(d->core);
 	sched_database_close(d->database);
-	daemon_drop_posted(d);
+	pending_events_deinit(&d->pending);
 	free(d->hint_files);
 	if (d->signals.fd >= 0) {
 		close(d->signals.fd);
@@ -301,7 +297,6 @@ int daemon_main(struct daemon_options *options, struct pawl_err *err)
 		.lock_fd = -1,
 		.signals = {-1, on_signal, &d},
 		.wake = {.fired = on_wake, .user = &d},
-		.turn = {.fired = on_turn, .user = &d},
 		.hints = {.fired = on_hints, .user = &d}};
 	uint32_t slots = 0;
 	int rv;

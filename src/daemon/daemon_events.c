@@ -2,14 +2,9 @@
  * engine's events wait for their turn, in the order in which they came. */
 #include "daemon/daemon_impl.h"
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- one event ---- */
 
@@ -77,77 +72,35 @@ int daemon_handle_event(struct daemon *d, struct core_event *event, struct datab
 	return 0;
 }
 
-/* ---- events that wait ---- */
-
-void daemon_take_posted(struct daemon *d)
-{
-	struct pawl_err err;
-
-	while (d->first && d->failed.code == 0) {
-		struct daemon_event *item = d->first;
-		bool known;
-		int rv = 0;
-
-		d->first = item->next;
-		d->last = d->first ? d->last : NULL;
-		if (core_event_is_new(d->core, &item->event)) { /* others were stored long ago */
-			rv = daemon_handle_event(d, &item->event, NULL, NULL, &err);
-		}
-		/* A node that is gone may be reported again. */
-		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE;
-		if (rv != 0 && !known && d->failed.code == 0) {
-			log_line(LOG_WARNING, "%s", err.msg);
-		}
-		if (item->event.kind == CORE_ENDED && d->failed.code == 0 && d->engine->forget) {
-			d->engine->forget(d->engine_self, item->event.job, item->event.generation);
-		}
-		free(item);
-	}
-}
+/* ---- events of the engine ---- */
 
 void daemon_post(void *user, const struct core_event *event)
 {
 	struct daemon *d = user;
-	size_t runs_n = event->kind == CORE_LISTED ? event->runs_n : 0;
-	struct daemon_event *item = calloc(1, sizeof(*item) + runs_n * sizeof(*item->runs));
 
-	if (!item) {
-		/* A later CORE_LISTED of the engine makes up for the lost event. */
-		log_line(LOG_ERROR, "no memory for an event");
-		return;
-	}
-	item->event = *event;
-	if (event->offer) {
-		item->offer = *event->offer;
-		item->event.offer = &item->offer;
-	}
-	if (event->node) {
-		snprintf(item->node, sizeof(item->node), "%s", event->node);
-		item->event.node = item->node;
-	}
-	if (event->pool) {
-		snprintf(item->pool, sizeof(item->pool), "%s", event->pool);
-		item->event.pool = item->pool;
-	}
-	if (runs_n > 0) {
-		memcpy(item->runs, event->runs, runs_n * sizeof(*item->runs));
-	}
-	item->event.runs = item->runs;
-	if (d->last) {
-		d->last->next = item;
-	} else {
-		d->first = item;
-	}
-	d->last = item;
-	loop_timer_start(d->loop, &d->turn, clock_mono_ns());
+	pending_events_add(&d->pending, event);
 }
 
-void daemon_drop_posted(struct daemon *d)
+void daemon_handle_posted(void *user, const struct core_event *posted)
 {
-	while (d->first) {
-		struct daemon_event *item = d->first;
+	struct daemon *d = user;
+	struct core_event event = *posted;
+	struct pawl_err err;
+	bool known;
+	int rv = 0;
 
-		d->first = item->next;
-		free(item);
+	if (d->failed.code != 0) {
+		return; /* the daemon ends */
+	}
+	if (core_event_is_new(d->core, &event)) { /* others were stored long ago */
+		rv = daemon_handle_event(d, &event, NULL, NULL, &err);
+	}
+	/* A node that is gone may be reported again. */
+	known = rv == PAWL_ENOENT && event.kind == CORE_NODE_GONE;
+	if (rv != 0 && !known && d->failed.code == 0) {
+		log_line(LOG_WARNING, "%s", err.msg);
+	}
+	if (event.kind == CORE_ENDED && d->failed.code == 0 && d->engine->forget) {
+		d->engine->forget(d->engine_self, event.job, event.generation);
 	}
 }

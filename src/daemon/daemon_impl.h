@@ -15,6 +15,7 @@
 #include "daemon/sched_msg.h"
 #include "engine/local/local.h"
 #include "engine/local/order.h"
+#include "engine/pending_events.h"
 #include "io/listener.h"
 #include "ipc/proto.h"
 #include "sched/database/database.h"
@@ -25,16 +26,6 @@
 
 #define CLIENTS_MAX 256u
 #define ENDED_SHOWN 1000u /* newest jobs that are over, in a list */
-
-/* An event that waits for its turn, with copies of what it points to. */
-struct daemon_event {
-	struct core_event event;
-	struct daemon_event *next;
-	struct core_offer offer;
-	char node[CORE_NAME_MAX];
-	char pool[CORE_NAME_MAX];
-	struct core_run runs[];
-};
 
 struct job_description;
 
@@ -74,10 +65,9 @@ struct daemon {
 	int lock_fd;
 	struct listener listen; /* listens for commands */
 	struct loop_source signals;
-	struct loop_timer wake;  /* fires when the core wants to be woken */
-	struct loop_timer turn;  /* fires when events wait */
-	struct loop_timer hints; /* fires when files of hints are to be read */
-	struct daemon_event *first, *last;
+	struct loop_timer wake;        /* fires when the core wants to be woken */
+	struct loop_timer hints;       /* fires when files of hints are to be read */
+	struct pending_events pending; /* the engine's */
 	struct daemon_client *clients;
 	uint32_t clients_n;
 	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
@@ -140,9 +130,8 @@ int daemon_handle_event(struct daemon *daemon, struct core_event *event, struct 
 void daemon_set_wake(struct daemon *daemon);
 /* Queues an engine's event. It is handled later, never within a call of the engine. */
 void daemon_post(void *user, const struct core_event *event);
-/* Handles the queued events. */
-void daemon_take_posted(struct daemon *daemon);
-void daemon_drop_posted(struct daemon *daemon); /* frees the queued events */
+/* Handles an event that was queued. */
+void daemon_handle_posted(void *user, const struct core_event *event);
 
 /* ---- daemon_hints.c ---- */
 

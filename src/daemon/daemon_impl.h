@@ -131,7 +131,7 @@ void daemon_set_wake(struct daemon *daemon);
 /* Queues an engine's event. It is handled later, never within a call of the engine. */
 void daemon_post(void *user, const struct core_event *event);
 /* Handles an event that was queued. */
-void daemon_handle_posted(void *user, const struct core_event *event);
+void daemon_handle_posted(void *user, const struct core_event *posted);
 
 /* ---- daemon_hints.c ---- */
 

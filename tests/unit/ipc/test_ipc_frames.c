@@ -3,6 +3,12 @@
 #include "test_ipc_layouts.h"
 
 #include "ipc/frames.h"
+#include "ipc/proto.h"
+
+#include "pawl/err.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void encode(struct wire_out *out, uint16_t type, const void *body)
 {
@@ -104,6 +110,20 @@ static void version_is_read_whatever_follows(void **state)
 	assert_int_equal(frame_hello_version(in), 0);
 }
 
+static void a_frame_without_memory_is_not_sent(void **state)
+{
+	struct wire_out out = {.failed = true};
+	struct pawl_err err;
+	uint8_t byte;
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(proto_send(ends[0], &out, NULL, 0, &err), PAWL_ENOMEM);
+	assert_int_equal(recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -112,6 +132,7 @@ int main(void)
 		cmocka_unit_test(bytes_are_those_of_the_protocol),
 		cmocka_unit_test(what_does_not_fit_is_refused),
 		cmocka_unit_test(version_is_read_whatever_follows),
+		cmocka_unit_test(a_frame_without_memory_is_not_sent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

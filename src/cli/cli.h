@@ -68,6 +68,10 @@ bool cli_number(const struct cli_command *command, const char *what, const char 
  * printed. */
 bool cli_seconds(const struct cli_command *command, const char *what, const char *text,
 	double most_s, int64_t *ns);
+/* Reads a number from 1 to most with a suffix that multiplies it: "25M", "7B", "64MiB". False: text
+ * is no such number; the error is printed. */
+bool cli_scaled(const struct cli_command *command, const char *what, const char *text, double most,
+	double *number);
 /* Prints "pawl ckpt ls: <message>; see pawl ckpt ls --help". Returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

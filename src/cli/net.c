@@ -46,29 +46,6 @@ struct net_args {
 
 /* ---- the command line ---- */
 
-/* Reads a number with a suffix that multiplies it: "25M". */
-static bool read_scaled(const struct cli_command *command, const char *what, const char *text,
-	double *number)
-{
-	static const struct {
-		const char *suffix;
-		double times;
-	} scales[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12},
-		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
-	char *end;
-	double read = strtod(text, &end);
-
-	for (size_t i = 0; i < sizeof(scales) / sizeof(*scales) && end != text; i++) {
-		if (strcmp(end, scales[i].suffix) == 0 && read * scales[i].times >= 1 &&
-			read * scales[i].times <= MODEL_MAX) {
-			*number = read * scales[i].times;
-			return true;
-		}
-	}
-	cli_usage(command, "%s %s: a number is needed, such as 25M, 7B or 64MiB", what, text);
-	return false;
-}
-
 static bool read_dtype(const struct cli_command *command, const char *text, enum pawl_dtype *dtype)
 {
 	for (enum pawl_dtype d = 0; d < PAWL_DTYPES; d++) {
@@ -116,9 +93,9 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case CLI_ARG:
 		return read_name(command, args, value);
 	case MODEL:
-		return read_scaled(command, "--model", value, &args->numbers);
+		return cli_scaled(command, "--model", value, MODEL_MAX, &args->numbers);
 	case BYTES:
-		return read_scaled(command, "--bytes", value, &args->bytes);
+		return cli_scaled(command, "--bytes", value, MODEL_MAX, &args->bytes);
 	case DTYPE:
 		return read_dtype(command, value, &net->dtype);
 	case SERVERS:

@@ -163,3 +163,25 @@ bool cli_seconds(const struct cli_command *command, const char *what, const char
 	*ns = (int64_t)(value * 1e9);
 	return true;
 }
+
+bool cli_scaled(const struct cli_command *command, const char *what, const char *text, double most,
+	double *number)
+{
+	static const struct {
+		const char *suffix;
+		double times;
+	} scales[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12},
+		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1ull << 40}};
+	char *end;
+	double read = strtod(text, &end);
+
+	for (size_t i = 0; i < sizeof(scales) / sizeof(*scales) && end != text; i++) {
+		if (strcmp(end, scales[i].suffix) == 0 && read * scales[i].times >= 1 &&
+			read * scales[i].times <= most) {
+			*number = read * scales[i].times;
+			return true;
+		}
+	}
+	cli_usage(command, "%s %s: a number is needed, such as 25M, 7B or 64MiB", what, text);
+	return false;
+}

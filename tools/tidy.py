@@ -74,6 +74,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "src/cli": {"coll/probe", "daemon", "launch"},
     "src/cli/ckpt": {"cli"},
+    "src/cli/pipe": {"cli", "pipe"},
     "src/cli/sched": {"cli", "engine/slurm/pilot", "sched/sim"},
     "python": {"base/times.h"},  # Python waits by the same table
 }
@@ -245,6 +246,7 @@ TRIALS = ("tests/", "bench/", "demo/", "examples/")
 # that is to be steered, and what has been made fit for one before.
 RAW_FILES = ("src/cli/opt.c", "src/cli/main.c", "src/cli/version.c", "src/cli/explain_json.c")
 RAW_FILES += ("src/cli/ckpt/ckpt_watch.c", "src/cli/sched/top.c", "src/cli/progress.c")
+RAW_FILES += ("src/cli/pipe/trace.c",)
 MAY = {
     **dict.fromkeys(PRINTS, (*TRIALS, "src/cli/", "src/base/log.c", "src/base/assert.c")),
     **dict.fromkeys(FORMATS, (*TRIALS, *RAW_FILES, "src/base/log.c", "src/base/assert.c")),

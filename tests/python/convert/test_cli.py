@@ -32,6 +32,9 @@ COMMANDS += [
     "net",
     "pause",
     "pilot",
+    "pipe predict",
+    "pipe show",
+    "pipe verify",
     "resume",
 ]
 COMMANDS += ["scale", "sched", "serve", "shepherd", "show", "sim", "submit", "top", "version"]
@@ -118,7 +121,7 @@ def test_usage_errors(args: list[str], what: str) -> None:
 
 
 def test_no_command_shows_them_all() -> None:
-    for args in ([], ["ckpt"]):
+    for args in ([], ["ckpt"], ["pipe"]):
         done = program.run(*args)
         assert done.returncode == 2 and "usage: pawl" in done.stderr
     assert program.run("ckpt", "--help").returncode == 0

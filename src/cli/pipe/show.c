@@ -1,0 +1,140 @@
+/* pawl pipe show: cuts a model into stages, and shows the plan. */
+#include "base/err.h"
+#include "cli/pipe/args.h"
+#include "cli/pipe/document.h"
+#include "cli/pipe/print.h"
+#include "cli/pipe/trace.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#define TITLE_MAX 320u /* bytes of a trace's title */
+
+enum option { TRACE = PIPE_OPTIONS };
+
+static const struct cli_option options[] = {
+	[PIPE_STAGES] = {"--stages", 0, "N", "stages: devices that hold a part of the model each"},
+	[PIPE_MICROBATCHES] = {"--microbatches", 0, "M",
+		"microbatches of a step (twice as many as stages)"},
+	[PIPE_SCHEDULE] = {"--schedule", 0, "NAME", "one of the schedules below (auto)"},
+	[PIPE_EACH] = {"--chunks", 0, "V", "chunks of a stage, if interleaved (best of 2 to 4)"},
+	[PIPE_INFLIGHT] = {"--in-flight", 0, "K", "microbatches in flight at most, if listed"},
+	[PIPE_TIED] = {"--tied", 0, "HOW", "tied units: replicate or visit (the faster one)"},
+	[PIPE_MEMORY] = {"--memory", 0, "SIZE,…", "memory of each stage, or one for all: 16GiB"},
+	[PIPE_SPEEDS] = {"--speeds", 0, "X,…", "speed of each stage (1)"},
+	[PIPE_LINK] = {"--link", 0, "RATE[,S]", "bytes/s, and seconds of latency (the model's)"},
+	[PIPE_STATE] = {"--state-factor", 0, "X", "bytes of state per byte of parameters (4)"},
+	[PIPE_WEIGHT] = {"--memory-weight", 0, "W", "balance memory, too, as SMP does (0)"},
+	[PIPE_PIN] = {"--pin", 0, "UNIT=STAGE", "put a unit on a stage; repeatable"},
+	[PIPE_JSON] = {"--json", 0, NULL, "print the plan as JSON, as pawl pipe verify reads it"},
+	[TRACE] = {"--trace", 0, "FILE", "write the predicted step for chrome://tracing"},
+	{NULL},
+};
+
+/* Returns the schedule of the command line. Several: CLI_BAD, after an error. */
+static int find_schedule(const struct cli_command *command, const struct pipe_args *args)
+{
+	int found = PAWL_PIPE_AUTO;
+	uint32_t n = 0;
+
+	for (int s = 0; s < PAWL_PIPE_SCHEDULES; s++) {
+		found = args->schedules[s] ? s : found;
+		n += args->schedules[s];
+	}
+	if (n > 1 || args->stages_n > 1 || args->microbatches_n > 1) {
+		cli_usage(command,
+			"one number of stages and of microbatches, and one schedule, make a plan; "
+			"pawl pipe predict compares several");
+		return CLI_BAD;
+	}
+	return found;
+}
+
+static int print(const struct pipe_args *args, const struct pawl_pipe_plan *plan,
+	const struct pawl_pipe_report *report, const struct pawl_pipe_options *considered)
+{
+	if (args->json) {
+		return cli_json(pipe_document_encode(&args->model, plan, report, considered));
+	}
+	pipe_print_plan(&args->model, plan, report, considered, args->setting.memory_weight > 0);
+	return CLI_OK;
+}
+
+/* Makes the plan, prints it, and writes the trace. */
+static int show(const struct cli_command *command, struct pipe_args *args, const char *trace)
+{
+	static struct pawl_pipe_options considered;
+	struct pawl_pipe_plan plan;
+	struct pawl_pipe_report report;
+	struct pawl_err err;
+	char title[TITLE_MAX];
+	char schedule[PIPE_TEXT_MAX];
+	int rv = pawl_pipe_choose(&plan, &report, &considered, args->model.units, args->model.n,
+		&args->setting, &err);
+
+	if (rv != 0) {
+		return cli_fail(command, &err);
+	}
+	if (trace) {
+		snprintf(title, sizeof(title), "%s, %s, predicted", args->model.name,
+			pipe_schedule_text(schedule, plan.schedule, plan.each, plan.visits));
+		rv = pipe_trace_write(trace, title, &plan, &report, &err);
+	}
+	rv = rv ? cli_fail(command, &err) : print(args, &plan, &report, &considered);
+	pawl_pipe_plan_deinit(&plan);
+	pawl_pipe_report_deinit(&report);
+	return rv;
+}
+
+static int main_show(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	static struct pipe_args args;
+	const char *trace = NULL;
+	int schedule;
+	int what;
+	int rv;
+
+	while ((what = cli_read(&reader)) != CLI_END) {
+		if (what == CLI_HELP || what == CLI_BAD) {
+			return cli_read_exit_code(what);
+		}
+		if (what == TRACE) {
+			trace = reader.value;
+		} else if (!pipe_args_read(command, what, reader.value, &args)) {
+			return CLI_USAGE;
+		}
+	}
+	schedule = find_schedule(command, &args);
+	rv = schedule == CLI_BAD ? CLI_USAGE : pipe_args_load(command, &args);
+	if (rv == CLI_OK) {
+		uint32_t m = args.microbatches_n > 0 ? args.microbatches[0] : 2 * args.stages[0];
+
+		rv = pipe_args_set(command, &args, args.stages[0], m,
+			     (enum pawl_pipe_schedule)schedule)
+			? show(command, &args, trace)
+			: CLI_USAGE;
+	}
+	pipe_model_deinit(&args.model);
+	return rv;
+}
+
+const struct cli_command cli_pipe_show = {
+	.name = "pipe show",
+	.args = "MODEL.json",
+	.summary = "Cut a model into stages, and show the plan of its pipeline",
+	.details =
+		"MODEL.json has a row for each unit of a model: times, parameters, activations;\n"
+		"\"-\" is standard input. docs/pipeline.md has the format. The cut is the optimum\n"
+		"of the largest stage's time within the stages' memory, and its lower bound is\n"
+		"proven. The schedules, of which auto takes the fastest that fits:\n"
+		"\n"
+		"  simple       all forwards, then all backwards (GPipe)\n"
+		"  1f1b         a backward as soon as possible; few activations\n"
+		"  interleaved  1f1b with several chunks a stage (Megatron)\n"
+		"  zero-bubble  gradients of parameters fill the gaps (ZB-H1)\n"
+		"  zbv          the same with two chunks a stage (ZB-V)\n"
+		"  listed       an order found by list scheduling\n",
+	.options = options,
+	.main = main_show,
+};

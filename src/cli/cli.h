@@ -104,6 +104,13 @@ const char *cli_size(char *buf, uint64_t bytes);
 /* Formats a time: "2026-11-20T12:34:56Z". Returns buf, of CLI_TEXT_MAX bytes. */
 const char *cli_time(char *buf, int64_t wall_ns);
 
+/* ---- Python (python.c) ---- */
+
+/* Becomes a Python interpreter that takes no module from the working directory. python: as
+ * run_python_find takes it (launch/run_plan.h). words: its argument vector, which NULL ends; the
+ * interpreter's path becomes the first word. Returns only if it cannot be run: a PAWL_E code. */
+int cli_python_become(const char *python, const char **words, struct pawl_err *err);
+
 /* ---- the commands, a file each ---- */
 
 extern const struct cli_command cli_run;

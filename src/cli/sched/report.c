@@ -3,11 +3,8 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/sched/jobs.h"
-#include "launch/run_plan.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <limits.h>
 
 enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
 
@@ -124,10 +121,10 @@ static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err 
 	return rv;
 }
 
-/* Becomes the interpreter. Returns only if the interpreter cannot be executed. */
-static void exec_python(const char *python, const struct line *line)
+/* Becomes the interpreter. Returns only if it cannot be run. */
+static int become_python(const struct line *line, struct pawl_err *err)
 {
-	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};
+	const char *words[12 + 2 * BESIDE_MAX + 3] = {NULL, "-m", "pawl.report"};
 	int n = 3;
 
 	if (line->out) {
@@ -153,14 +150,13 @@ static void exec_python(const char *python, const struct line *line)
 	}
 	words[n++] = "--";
 	words[n++] = line->root;
-	execv(python, (char *const *)words);
+	return cli_python_become(line->python, words, err);
 }
 
 static int main_report(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct line line = {NULL};
-	char python[PATH_MAX];
 	char history[PATH_MAX];
 	struct pawl_err err;
 	int rv = read_line(&reader, &line);
@@ -171,12 +167,7 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 	if (line.cluster && line.root == NULL && find_history(&line, history, &err) != 0) {
 		return cli_fail(command, &err);
 	}
-	if (run_python_find(python, sizeof(python), line.python, &err) != 0) {
-		return cli_fail(command, &err);
-	}
-	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
-	exec_python(python, &line);
-	pawl_err_sys(&err, "run %s", python);
+	become_python(&line, &err);
 	return cli_fail(command, &err);
 }
 

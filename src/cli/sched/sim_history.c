@@ -3,16 +3,13 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/sched/sim.h"
-#include "launch/run_plan.h"
 
 #include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define VERSION 2
 
@@ -124,20 +121,12 @@ int sim_history_draw(char paths[][PATH_MAX], uint32_t n, const char *dir, const 
 {
 	const char *words[7 + 2 * SIM_HISTORIES_MAX + 1] = {NULL, "-m", "pawl.report", "--cluster",
 		"--out", dir};
-	char python[PATH_MAX];
 	uint32_t count = 6;
-	int rv = run_python_find(python, sizeof(python), named, err);
 
-	if (rv != 0) {
-		return rv;
-	}
 	for (uint32_t i = 1; i < n; i++) {
 		words[count++] = "--beside";
 		words[count++] = paths[i];
 	}
 	words[count++] = paths[0];
-	words[0] = python;
-	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py from the working directory */
-	execv(python, (char *const *)words);
-	return pawl_err_sys(err, "run %s", python);
+	return cli_python_become(named, words, err);
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pawl import _core
 from pawl._report import _cluster_history, _drawing
 from pawl._report._cluster_history import Cluster, Job, Stay
-from pawl._report._drawing import span
+from pawl._report._drawing import plain, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,11 +134,6 @@ def summarise(cluster: Cluster) -> list[tuple[str, str]]:
 # ---- the picture ----
 
 
-def _plain(text: str) -> str:
-    """Text with dollars escaped, so that matplotlib draws no mathematics."""
-    return _drawing.visible(text).replace("$", r"\$")
-
-
 class _Axis:
     """Times as matplotlib draws them: hours of a simulator, dates of a clock."""
 
@@ -221,7 +216,7 @@ def _name_lanes(axes: Any, cluster: Cluster) -> None:
         names[lane][0] if len(names[lane]) == 1 else f"{names[lane][0]} and {len(names[lane]) - 1}"
         for lane in lanes
     ]
-    axes.set_yticks([lane + 0.5 for lane in lanes], [_plain(text) for text in texts], fontsize=7)
+    axes.set_yticks([lane + 0.5 for lane in lanes], [plain(text) for text in texts], fontsize=7)
     axes.tick_params(axis="y", length=0)
 
 
@@ -242,7 +237,7 @@ def _write_names(axes: Any, cluster: Cluster, axis: _Axis, rows_inch: float) -> 
         axes.text(
             axis.at((stay.begun + stay.ended) / 2),
             stay.lane + (stay.slot + stay.slots / 2) / stay.of,
-            _plain(name),
+            plain(name),
             fontsize=7,
             color="white" if cluster.jobs[stay.job].number % len(_LIGHTNESS) == 0 else "black",
             ha="center",
@@ -258,7 +253,7 @@ def _legend(cluster: Cluster) -> list[Patch]:
     jobs = sorted(cluster.jobs.values(), key=lambda job: job.slot_s, reverse=True)
     jobs = [job for job in jobs if job.slot_s > 0]
     handles = [
-        Patch(color=color_of(job), label=_plain(f"{job.id} {_short(job.name)}"))
+        Patch(color=color_of(job), label=plain(f"{job.id} {_short(job.name)}"))
         for job in jobs[:_JOBS_NAMED]
     ]
     if len(jobs) > _JOBS_NAMED:
@@ -266,7 +261,7 @@ def _legend(cluster: Cluster) -> list[Patch]:
     pools = sorted({node.pool for node in cluster.nodes})
     for i, pool in enumerate(pools[: len(_POOLS)]):
         named = f"free, pool {_short(pool)}" if pool else "free"
-        handles.append(Patch(facecolor=_POOLS[i], ec="#CCCCCC", label=_plain(named)))
+        handles.append(Patch(facecolor=_POOLS[i], ec="#CCCCCC", label=plain(named)))
     if cluster.drained:
         handles.append(Patch(facecolor="none", ec=_MARK, hatch="////", lw=0, label="drained"))
     if cluster.lost:
@@ -325,7 +320,7 @@ def _lines(axes: Any, clusters: Sequence[Cluster]) -> None:
         times, running, waiting = count_jobs(cluster)
         at = [axis.at(time) for time in times]
         color = _LINES[i % len(_LINES)]
-        of = "" if len(clusters) == 1 else f"{_plain(cluster.name)}: "
+        of = "" if len(clusters) == 1 else f"{plain(cluster.name)}: "
         axes.step(at, running, where="post", color=color, lw=1.4, label=f"{of}run")
         axes.step(at, waiting, where="post", color=color, lw=1.0, ls=":", label=f"{of}wait")
         for begun, ended in cluster.away:
@@ -362,7 +357,7 @@ def draw(clusters: Sequence[Cluster]) -> Figure:
         _bars(axes, cluster, axis)
         _write_names(axes, cluster, axis, height / max(cluster.lanes, 1))
         axes.legend(handles=legend, fontsize=7, loc="upper left", bbox_to_anchor=(1.005, 1.0))
-        axes.set(title=_plain(f"{cluster.name}: nodes, coloured by job"), ylabel="node")
+        axes.set(title=plain(f"{cluster.name}: nodes, coloured by job"), ylabel="node")
     _lines(panels[-1], clusters)
     return figure
 

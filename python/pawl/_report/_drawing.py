@@ -36,6 +36,11 @@ def escape(text: str) -> str:
     return html.escape(visible(text))
 
 
+def plain(text: str) -> str:
+    """Text for a picture: matplotlib would draw mathematics between dollars."""
+    return visible(text).replace("$", r"\$")
+
+
 # ---- numbers for people ----
 
 

@@ -4,7 +4,8 @@ From the two files that the agent keeps in the root (docs/format.md), it draws t
 benefit of saving: stalls, throughput, sizes and levels over time, the work that each failure cost,
 and the interval between saves that would have cost least; from the file that an elastic job keeps
 there, its batch, noise scale, goodput and ranks over time. ``pawl report`` does the same. With
-``--cluster`` it draws the history of a cluster: the jobs on each node.
+``--cluster`` it draws the history of a cluster: the jobs on each node. With ``--pipeline`` it draws
+traces of pipelines into one picture, as ``pawl pipe draw`` does.
 
 The page is one file without outside resources; the pictures in it are SVG. Needs matplotlib.
 """
@@ -25,7 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core
-from pawl._report import _cluster_report, _drawing, _history, _training, _training_report
+from pawl._report import (
+    _cluster_report,
+    _drawing,
+    _history,
+    _pipeline_report,
+    _training,
+    _training_report,
+)
 from pawl._report._drawing import EXIT_FAILURE, percent, size_text, span, time_text
 from pawl._report._history import Failure, History
 from pawl._report._training_report import Training
@@ -499,7 +507,28 @@ def _parser() -> argparse.ArgumentParser:
         "--live", action="store_true", help="the cluster's scheduler runs: until now"
     )
     parser.add_argument("--json", action="store_true", help="of a cluster: its figures")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="ROOT is the trace of a pipeline, as are others"
+    )
     return parser
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Writes what the options ask for, and prints its summary."""
+    if options.pipeline:
+        _pipeline_report.write_picture([options.root, *options.beside], options.out)
+        return
+    options.root = options.root.resolve()
+    options.beside = [place.resolve() for place in options.beside]
+    if options.cluster:
+        facts = _report_cluster(options)
+    else:
+        facts = write_report(options.root, options.out, options.beside)
+    if options.json:
+        return
+    for name, value in facts:
+        print(f"{name:12}{value}")
+    print(f"{'written to':12}{options.out / 'report.html'}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -507,28 +536,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if options.out is None and not options.cluster:
-        parser.error("--out DIR is missing")
-    options.root = options.root.resolve()
-    options.beside = [place.resolve() for place in options.beside]
+        parser.error("--out is missing")
+    if options.pipeline and options.out.suffix not in _pipeline_report.SUFFIXES:
+        parser.error(f"--out {options.out}: a name that ends in .png or .svg is needed")
+    command = "pawl pipe draw" if options.pipeline else "pawl report"
     try:
-        if options.cluster:
-            facts = _report_cluster(options)
-        else:
-            facts = write_report(options.root, options.out, options.beside)
+        _report(options)
     except ValueError as reason:
-        print(f"pawl report: {reason}", file=sys.stderr)
+        print(f"{command}: {reason}", file=sys.stderr)
         return EXIT_DAMAGED
     except FileNotFoundError as reason:
-        print(f"pawl report: {reason}", file=sys.stderr)
+        print(f"{command}: {reason}", file=sys.stderr)
         return EXIT_NOTHING
     except OSError as reason:
-        print(f"pawl report: {reason}", file=sys.stderr)
+        print(f"{command}: {reason}", file=sys.stderr)
         return EXIT_FAILURE
-    if options.json:
-        return 0
-    for name, value in facts:
-        print(f"{name:12}{value}")
-    print(f"{'written to':12}{options.out / 'report.html'}")
     return 0
 
 

@@ -145,6 +145,7 @@ extern const struct cli_command cli_net;
 extern const struct cli_command cli_pipe_show;
 extern const struct cli_command cli_pipe_verify;
 extern const struct cli_command cli_pipe_predict;
+extern const struct cli_command cli_pipe_draw;
 extern const struct cli_command cli_env;
 extern const struct cli_command cli_pilot;
 extern const struct cli_command cli_explain;

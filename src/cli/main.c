@@ -36,6 +36,7 @@ static const struct cli_command *const commands[] = {
 	&cli_pipe_show,
 	&cli_pipe_verify,
 	&cli_pipe_predict,
+	&cli_pipe_draw,
 	&cli_sim,
 	&cli_env,
 	&cli_serve,

@@ -2,15 +2,26 @@
 #include "base/err.h"
 #include "cli/pipe/args.h"
 #include "cli/pipe/document.h"
+#include "cli/pipe/draw.h"
 #include "cli/pipe/print.h"
 #include "cli/pipe/trace.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define TITLE_MAX 320u /* bytes of a trace's title */
+#define PLACE_MAX 40u  /* bytes of a path in /proc */
 
-enum option { TRACE = PIPE_OPTIONS };
+enum option { TRACE = PIPE_OPTIONS, PICTURE, PYTHON };
+
+/* Where the plan goes, beside the output. */
+struct destination {
+	const char *trace;   /* --trace; NULL: not given */
+	const char *picture; /* --picture; NULL: not given */
+	const char *python;  /* --python; NULL: as pawl run finds it */
+};
 
 static const struct cli_option options[] = {
 	[PIPE_STAGES] = {"--stages", 0, "N", "stages: devices that hold a part of the model each"},
@@ -28,8 +39,19 @@ static const struct cli_option options[] = {
 	[PIPE_PIN] = {"--pin", 0, "UNIT=STAGE", "put a unit on a stage; repeatable"},
 	[PIPE_JSON] = {"--json", 0, NULL, "print the plan as JSON, as pawl pipe verify reads it"},
 	[TRACE] = {"--trace", 0, "FILE", "write the predicted step for chrome://tracing"},
+	[PICTURE] = {"--picture", 0, "FILE", "draw the predicted step, as pawl pipe draw does"},
+	[PYTHON] = {"--python", 0, "PATH", "with --picture: interpreter that has matplotlib"},
 	{NULL},
 };
+
+static bool check_destination(const struct cli_command *command, const struct destination *to)
+{
+	if (to->python && !to->picture) {
+		cli_usage(command, "--python is for --picture");
+		return false;
+	}
+	return !to->picture || pipe_draw_check(command, "--picture", to->picture);
+}
 
 /* Returns the schedule of the command line. Several: CLI_BAD, after an error. */
 static int find_schedule(const struct cli_command *command, const struct pipe_args *args)
@@ -60,27 +82,62 @@ static int print(const struct pipe_args *args, const struct pawl_pipe_plan *plan
 	return CLI_OK;
 }
 
-/* Makes the plan, prints it, and writes the trace. */
-static int show(const struct cli_command *command, struct pipe_args *args, const char *trace)
+static int write_trace(const char *path, const struct pipe_args *args,
+	const struct pawl_pipe_plan *plan, const struct pawl_pipe_report *report,
+	struct pawl_err *err)
+{
+	char title[TITLE_MAX];
+	char schedule[PIPE_TEXT_MAX];
+
+	snprintf(title, sizeof(title), "%s, %s, predicted", args->model.name,
+		pipe_schedule_text(schedule, plan->schedule, plan->each, plan->visits));
+	return pipe_trace_write(path, title, plan, report, err);
+}
+
+/* Becomes the program that draws the step. It reads the trace from memory, which goes when that
+ * program ends. Returns only on error. */
+static int draw(const struct destination *to, const struct pipe_args *args,
+	const struct pawl_pipe_plan *plan, const struct pawl_pipe_report *report,
+	struct pawl_err *err)
+{
+	char place[PLACE_MAX];
+	const char *traces[] = {place};
+	int fd = memfd_create("pawl-trace", 0); /* the program inherits it */
+	int rv;
+
+	if (fd < 0) {
+		return pawl_err_sys(err, "draw %s: make its trace", to->picture);
+	}
+	snprintf(place, sizeof(place), "/proc/self/fd/%d", fd);
+	rv = write_trace(place, args, plan, report, err);
+	rv = rv ? rv : pipe_draw_become(traces, 1, to->picture, to->python, err);
+	close(fd);
+	return rv;
+}
+
+/* Makes the plan, prints it, and writes the trace and the picture. */
+static int show(const struct cli_command *command, struct pipe_args *args,
+	const struct destination *to)
 {
 	static struct pawl_pipe_options considered;
 	struct pawl_pipe_plan plan;
 	struct pawl_pipe_report report;
 	struct pawl_err err;
-	char title[TITLE_MAX];
-	char schedule[PIPE_TEXT_MAX];
 	int rv = pawl_pipe_choose(&plan, &report, &considered, args->model.units, args->model.n,
 		&args->setting, &err);
 
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
-	if (trace) {
-		snprintf(title, sizeof(title), "%s, %s, predicted", args->model.name,
-			pipe_schedule_text(schedule, plan.schedule, plan.each, plan.visits));
-		rv = pipe_trace_write(trace, title, &plan, &report, &err);
+	if (to->trace) {
+		rv = write_trace(to->trace, args, &plan, &report, &err);
 	}
 	rv = rv ? cli_fail(command, &err) : print(args, &plan, &report, &considered);
+	if (rv == CLI_OK && to->picture) {
+		fflush(stdout);
+		draw(to, args, &plan, &report, &err);
+		rv = cli_fail(command, &err);
+	}
 	pawl_pipe_plan_deinit(&plan);
 	pawl_pipe_report_deinit(&report);
 	return rv;
@@ -90,7 +147,7 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct pipe_args args;
-	const char *trace = NULL;
+	struct destination to = {NULL};
 	int schedule;
 	int what;
 	int rv;
@@ -100,10 +157,17 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 			return cli_read_exit_code(what);
 		}
 		if (what == TRACE) {
-			trace = reader.value;
+			to.trace = reader.value;
+		} else if (what == PICTURE) {
+			to.picture = reader.value;
+		} else if (what == PYTHON) {
+			to.python = reader.value;
 		} else if (!pipe_args_read(command, what, reader.value, &args)) {
 			return CLI_USAGE;
 		}
+	}
+	if (!check_destination(command, &to)) {
+		return CLI_USAGE;
 	}
 	schedule = find_schedule(command, &args);
 	rv = schedule == CLI_BAD ? CLI_USAGE : pipe_args_load(command, &args);
@@ -112,7 +176,7 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 
 		rv = pipe_args_set(command, &args, args.stages[0], m,
 			     (enum pawl_pipe_schedule)schedule)
-			? show(command, &args, trace)
+			? show(command, &args, &to)
 			: CLI_USAGE;
 	}
 	pipe_model_deinit(&args.model);

@@ -88,7 +88,10 @@ int pipe_trace_write(const char *path, const char *title, const struct pawl_pipe
 	if (!to) {
 		return pawl_err_sys(err, "open %s", path);
 	}
-	fprintf(to, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+	fprintf(to,
+		"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"step_s\":%.9g},\"traceEvents\":["
+		"\n",
+		report->step_s);
 	put_names(to, title, plan);
 	for (uint32_t s = 0; s < plan->stages; s++) {
 		put_stage(to, plan, report, s);

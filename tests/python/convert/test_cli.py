@@ -32,6 +32,7 @@ COMMANDS += [
     "net",
     "pause",
     "pilot",
+    "pipe draw",
     "pipe predict",
     "pipe show",
     "pipe verify",

@@ -1,5 +1,6 @@
 """Every rule of tools/tidy.py catches a tiny file that breaks it and passes one that does not."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -286,6 +287,19 @@ def test_few_files_of_a_folder_call_each_other() -> None:
     assert tidy_shape.check_circles(apart) == []
 
 
+def test_each_file_of_a_pure_room_is_pure(tmp_path: Path) -> None:
+    text = SAID + '#include "base/clock.h"'
+    for name in ("src/pipe/new.c", "src/sched/sim/new.c", "src/base/crc.c"):
+        assert ("pure", 2) in findings(tmp_path, name, text)
+    for name in ("src/pipe/new.h", "src/sched/sim/csv.c", "src/base/new.c"):
+        assert ("pure", 2) not in findings(tmp_path, name, text)
+
+
+def test_pure_rooms_are_those_of_the_map() -> None:
+    text = (TOOLS.parent / "ARCHITECTURE.md").read_text()
+    assert set(re.findall(r"^(src/\S+)/ *P ", text, re.M)) == set(tidy.PURE_ROOMS)
+
+
 def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:
     findings(tmp_path, "src/ckpt/b.h", SAID + "#include <pthread.h>\n")
     findings(tmp_path, "src/ckpt/a.h", SAID + '#include "ckpt/b.h"\n#include "ckpt/a.h"\n')
@@ -340,7 +354,8 @@ def test_initializers_are_not_nesting(tmp_path: Path) -> None:
 
 def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    for name in {*tidy.PURE, *tidy.C_SLEEPS, *tidy.C_BOUNDS}:
+    others = {f"{room}/{name}" for room, other in tidy.PURE_ROOMS.items() for name in other}
+    for name in {*tidy.PURE_FILES, *others, *tidy.C_SLEEPS, *tidy.C_BOUNDS}:
         guard = "#ifndef TEST_WITHIN_H\n#define TEST_WITHIN_H\n" if name.endswith(".h") else ""
         findings(tmp_path, name, SAID + guard)
     (tmp_path / ".gitignore").write_text("/build/\n")
@@ -351,12 +366,12 @@ def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path
     assert (good.returncode, good.stdout) == (0, "tidy: nothing to say\n")
 
     findings(tmp_path, "src/base/bad.c", "int a;\n")
-    (tmp_path / "src/ckpt/format/zip.c").unlink()
+    (tmp_path / "src/base/crc.c").unlink()
     bad = subprocess.run(program, capture_output=True, text=True)
     assert bad.returncode == 1
     first, second = bad.stdout.splitlines()
     assert first.startswith("src/base/bad.c:1: opening: ")
-    assert second == "tools/tidy.py:1: table: it names src/ckpt/format/zip.c, which is not there"
+    assert second == "tools/tidy.py:1: table: it names src/base/crc.c, which is not there"
 
 
 @pytest.mark.parametrize(

@@ -189,8 +189,9 @@ struct pawl_join_listener;
  * group, and can serve one group after another. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
 int pawl_join_listener_open(struct pawl_join_listener **out, const char *route_hint, char *name,
 	struct pawl_err *err);
-/* Returns how many newcomers have asked to join and wait; 0 for NULL. Do not call it while ranks
- * are admitted at this listener. */
+/* One thread at a time may use a listener: while pawl_group_admit runs with it, no other thread may
+ * call pawl_group_admit, pawl_join_listener_waiting or pawl_join_listener_close with it. */
+/* Returns how many newcomers have asked to join and wait; 0 for NULL. */
 uint32_t pawl_join_listener_waiting(struct pawl_join_listener *listener);
 /* Rejects every waiting newcomer, and frees the listener. NULL is fine. */
 void pawl_join_listener_close(struct pawl_join_listener *listener);

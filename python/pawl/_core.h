@@ -30,8 +30,11 @@ PyObject *core_restore_new(struct pawl_restore *taken);
 PyObject *core_open_root(PyObject *module, PyObject *args);
 /* Wraps group, which has joined, and owns it from now on. */
 PyObject *core_group_wrap(struct pawl_group *group);
-/* Returns the join listener of a Door object; NULL for None. */
-struct pawl_join_listener *core_join_listener(PyObject *listener);
+/* Begin and end an admission at a Door object, or at None, whose listener is NULL. Between them the
+ * caller may be without the GIL. enter returns false with an exception set if another thread is
+ * there. */
+bool core_join_listener_enter(PyObject *listener, struct pawl_join_listener **out);
+void core_join_listener_leave(PyObject *listener);
 PyObject *core_request_join(PyObject *module, PyObject *args);
 
 extern PyMethodDef core_adapt_functions[];

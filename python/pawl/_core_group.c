@@ -389,19 +389,21 @@ PyObject *core_group_wrap(struct pawl_group *group)
 static PyObject *group_admit(struct group *self, PyObject *args)
 {
 	struct pawl_group *next = NULL;
+	struct pawl_join_listener *listener;
 	struct pawl_err err;
 	unsigned int most;
-	PyObject *listener;
+	PyObject *where; /* a Door, or None */
 	double s;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "OId", &listener, &most, &s)) {
+	if (!PyArg_ParseTuple(args, "OId", &where, &most, &s) ||
+		!core_join_listener_enter(where, &listener)) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_group_admit(&next, self->group, core_join_listener(listener), most,
-		(int64_t)(s * 1e9), &err);
+	rv = pawl_group_admit(&next, self->group, listener, most, (int64_t)(s * 1e9), &err);
 	Py_END_ALLOW_THREADS;
+	core_join_listener_leave(where);
 	if (rv != 0) {
 		return core_raise(&err);
 	}

@@ -1,9 +1,16 @@
-/* pawl._core.Door, a join listener, and knock(), a join request. See _core.c and pawl/coll.h. */
+/*
+ * pawl._core.Door, a join listener, and knock(), a join request. See _core.c and pawl/coll.h.
+ *
+ * While ranks are admitted at a listener, in a thread without the GIL, no other thread may use it:
+ * another admission is refused, no newcomer is counted, and close() takes effect at the end.
+ */
 #include "_core.h"
 
 struct join_listener {
 	PyObject_HEAD struct pawl_join_listener *listener; /* NULL: open failed, or it is closed */
-	char name[PAWL_JOIN_LISTENER_NAME];                /* name of the listener, for newcomers */
+	bool admits;                        /* ranks are admitted at it; guarded by the GIL */
+	bool closes;                        /* with admits: it is closed when they are */
+	char name[PAWL_JOIN_LISTENER_NAME]; /* name of the listener, for newcomers */
 };
 
 static PyObject *join_listener_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -25,14 +32,19 @@ static PyObject *join_listener_new(PyTypeObject *type, PyObject *args, PyObject 
 
 static PyObject *join_listener_close(struct join_listener *self, PyObject *unused)
 {
-	pawl_join_listener_close(self->listener);
-	self->listener = NULL;
+	if (self->admits) {
+		self->closes = true;
+	} else {
+		pawl_join_listener_close(self->listener);
+		self->listener = NULL;
+	}
 	Py_RETURN_NONE;
 }
 
 static PyObject *join_listener_waiting(struct join_listener *self, PyObject *unused)
 {
-	return PyLong_FromUnsignedLong(pawl_join_listener_waiting(self->listener));
+	return PyLong_FromUnsignedLong(
+		self->admits ? 0 : pawl_join_listener_waiting(self->listener));
 }
 
 static void join_listener_dealloc(struct join_listener *self)
@@ -41,11 +53,40 @@ static void join_listener_dealloc(struct join_listener *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-struct pawl_join_listener *core_join_listener(PyObject *listener)
+static struct join_listener *join_listener_of(PyObject *listener)
 {
-	return Py_IS_TYPE(listener, &core_join_listener_type)
-		? ((struct join_listener *)listener)->listener
-		: NULL;
+	return Py_IS_TYPE(listener, &core_join_listener_type) ? (struct join_listener *)listener
+							      : NULL;
+}
+
+bool core_join_listener_enter(PyObject *listener, struct pawl_join_listener **out)
+{
+	struct join_listener *self = join_listener_of(listener);
+	static const struct pawl_err busy = {.code = PAWL_EBUSY,
+		.msg = "collectives: another thread admits ranks at this join listener"};
+
+	if (self && self->admits) {
+		core_raise(&busy);
+		return false;
+	}
+	*out = self ? self->listener : NULL;
+	if (self) {
+		self->admits = true;
+	}
+	return true;
+}
+
+void core_join_listener_leave(PyObject *listener)
+{
+	struct join_listener *self = join_listener_of(listener);
+
+	if (self) {
+		self->admits = false;
+		if (self->closes) {
+			pawl_join_listener_close(self->listener);
+			self->listener = NULL;
+		}
+	}
 }
 
 static PyObject *get_name(struct join_listener *self, void *closure)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +19,7 @@ import nursery
 import program
 import ranks
 import waits
-from conftest import SEED
+from conftest import SEED, real_core
 
 HERE = Path(__file__).parent
 COLLECTIVES = [
@@ -353,3 +357,67 @@ def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None
         return ranks.start_ranks(script, world, str(tmp_path), *args, env=program.clean_env())
 
     take_in(tmp_path, start(3), lambda: start(1, "join"))
+
+
+# ---- join listeners, as the binding gives them out ----
+
+needs_core = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+JOIN_REQUEST_MAGIC = 0x31726F6F64776170
+LONG_S = 60.0
+
+
+def alone() -> Any:
+    """Returns a group of one rank."""
+    group = real_core.Group(0, 1)
+    group.join([group.card], LONG_S)
+    return group
+
+
+def ask(name: str) -> socket.socket:
+    """Asks to join, as a newcomer that answers nothing."""
+    host, port, key = name.rsplit(":", 2)
+    connected = socket.create_connection((host, int(port)), LONG_S)
+    connected.sendall(struct.pack("<QQ", JOIN_REQUEST_MAGIC, int(key, 16)))
+    return connected
+
+
+def begin(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Calls in a thread; the list gets the result, or what was raised."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as raised:
+            results.append(raised)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, results
+
+
+def admit_until_one_comes(group: Any, listener: Any, seconds: float = LONG_S) -> Any:
+    waits.eventually(lambda: listener.waiting() == 1)
+    return group.admit(listener, 2, seconds)
+
+
+@needs_core
+def test_a_listener_closed_meanwhile_serves_the_admission_to_its_end() -> None:
+    group, listener = alone(), real_core.Door(None)
+    other = alone()
+    with ask(listener.name) as newcomer:
+        thread, results = begin(lambda: admit_until_one_comes(group, listener))
+        assert len(newcomer.recv(16)) == 16  # invited: the admission waits for an answer
+        assert listener.waiting() == 0
+        with pytest.raises(real_core.PawlError, match="another thread admits ranks") as raised:
+            other.admit(listener, 2, LONG_S)
+        assert raised.value.name == "PAWL_EBUSY"
+        listener.close()
+        newcomer.setblocking(False)
+        with pytest.raises(BlockingIOError):  # the connection stays
+            newcomer.recv(1)
+    thread.join()
+    assert results == [None]  # the newcomer has gone
+    with pytest.raises(ConnectionError):
+        ask(listener.name)
+    assert group.admit(listener, 2, LONG_S) is None

@@ -44,7 +44,12 @@ int core_timeout(PyObject *seconds)
 	if (s == -1.0 && PyErr_Occurred()) {
 		return -2;
 	}
-	return s <= 0 ? 0 : s > 2e6 ? 2000000000 : (int)(s * 1000);
+	return !(s > 0) ? 0 : s > 2e6 ? 2000000000 : (int)(s * 1000);
+}
+
+int64_t core_timeout_ns(double s)
+{
+	return clock_ns_of(s);
 }
 
 /* ---- functions ---- */

@@ -13,6 +13,8 @@ PyObject *core_raise(const struct pawl_err *err);
 /* Converts seconds (a float, or None for ever) to milliseconds. Returns -2 with an exception set if
  * seconds is neither. */
 int core_timeout(PyObject *seconds);
+/* Converts seconds to nanoseconds: 0 for less than 0, and 292 years for more than that. */
+int64_t core_timeout_ns(double s);
 
 /* Copies the numbers of a tuple of ndim to at, which has room for PAWL_TENSOR_DIMS_MAX. Returns
  * false with an exception set if it cannot. */

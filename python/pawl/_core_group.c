@@ -63,7 +63,7 @@ static int wait_slice(struct operation *op, int64_t timeout_ns, struct pawl_err 
 static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_ssize_t n)
 {
 	double s = n > 0 && args[0] != Py_None ? PyFloat_AsDouble(args[0]) : -1;
-	int64_t left_ns = s >= 0 && s < 9e9 ? (int64_t)(s * 1e9) : INT64_MAX;
+	int64_t left_ns = s >= 0 ? core_timeout_ns(s) : INT64_MAX;
 	struct pawl_err err;
 	int rv = 0;
 
@@ -225,7 +225,7 @@ static PyObject *group_join(struct group *self, PyObject *args)
 	}
 	if (ok) {
 		Py_BEGIN_ALLOW_THREADS;
-		rv = pawl_group_join(self->group, endpoints, (int64_t)(s * 1e9), &err);
+		rv = pawl_group_join(self->group, endpoints, core_timeout_ns(s), &err);
 		Py_END_ALLOW_THREADS;
 	}
 	PyMem_Free(endpoints);
@@ -258,7 +258,7 @@ static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 	timeout = PyFloat_AsDouble(args[9]);
 	call->in = (const void *)(uintptr_t)in;
 	call->out = (void *)(uintptr_t)out;
-	call->timeout_ns = timeout < 9e9 ? (int64_t)(timeout * 1e9) : 0;
+	call->timeout_ns = core_timeout_ns(timeout);
 	call->deferred = PyObject_IsTrue(args[10]) == 1;
 	return !PyErr_Occurred();
 }
@@ -401,7 +401,7 @@ static PyObject *group_admit(struct group *self, PyObject *args)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_group_admit(&next, self->group, listener, most, (int64_t)(s * 1e9), &err);
+	rv = pawl_group_admit(&next, self->group, listener, most, core_timeout_ns(s), &err);
 	Py_END_ALLOW_THREADS;
 	core_join_listener_leave(where);
 	if (rv != 0) {
@@ -431,7 +431,7 @@ static PyObject *group_shrink(struct group *self, PyObject *args)
 		return PyErr_NoMemory();
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_group_shrink(&next, self->group, least, ranks, &n, (int64_t)(s * 1e9), &err);
+	rv = pawl_group_shrink(&next, self->group, least, ranks, &n, core_timeout_ns(s), &err);
 	Py_END_ALLOW_THREADS;
 	made = rv == 0 ? (struct group *)core_group_wrap(next) : NULL;
 	list = made ? PyList_New(n) : NULL;

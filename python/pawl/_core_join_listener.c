@@ -106,7 +106,7 @@ PyObject *core_request_join(PyObject *module, PyObject *args)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_group_request_join(&group, name, (int64_t)(s * 1e9), &err);
+	rv = pawl_group_request_join(&group, name, core_timeout_ns(s), &err);
 	Py_END_ALLOW_THREADS;
 	return rv == 0 ? core_group_wrap(group) : core_raise(&err);
 }

@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A longer interval between durable saves counts as this one, of 34 years: sums of it and a clock
+ * do not overflow. */
+#define EVERY_MAX_MS (1ULL << 40)
+
 static struct agent_root *find_root(struct agent *agent, const char *path)
 {
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
@@ -122,7 +126,9 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	struct agent *agent = conn->agent;
 	struct agent_root *root = find_root(agent, hello->root);
 	const struct persist_policy policy = policy_of(hello);
-	const int64_t interval_ns = (int64_t)(hello->persist_every_ms % (1ULL << 40)) * NS_PER_MS;
+	const uint64_t every_ms = hello->persist_every_ms;
+	const int64_t interval_ns =
+		(int64_t)(every_ms < EVERY_MAX_MS ? every_ms : EVERY_MAX_MS) * NS_PER_MS;
 	const bool auto_interval = hello->persist_every_ms == PAWL_CKPT_AUTO;
 	struct persist_options options = {.root = hello->root,
 		.hidden = hello->hidden[0] ? hello->hidden : NULL,

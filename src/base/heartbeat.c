@@ -23,6 +23,6 @@ int heartbeat_read(int64_t *every_ns, struct pawl_err *err)
 			"none",
 			text);
 	}
-	*every_ns = (int64_t)(s * NS_PER_S);
+	*every_ns = clock_ns_of(s);
 	return 0;
 }

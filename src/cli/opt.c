@@ -1,6 +1,8 @@
 /* The command line of a command: --name value, --name=value, -n value, -nvalue, --, --help. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -160,7 +162,7 @@ bool cli_seconds(const struct cli_command *command, const char *what, const char
 		cli_usage(command, "%s %s: seconds from 0 to %.0f are needed", what, text, most_s);
 		return false;
 	}
-	*ns = (int64_t)(value * 1e9);
+	*ns = clock_ns_of(value);
 	return true;
 }
 

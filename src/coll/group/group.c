@@ -423,7 +423,8 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	*work = (struct pawl_work){.call = *call, .from = call->root, .deferred = call->deferred};
 	priv_of(work)->caller = group->rank;
 	priv_of(work)->submitted_ns = now_ns;
-	priv_of(work)->deadline_ns = call->timeout_ns > 0 ? now_ns + call->timeout_ns : NEVER_NS;
+	priv_of(work)->deadline_ns =
+		call->timeout_ns > 0 ? clock_add_ns(now_ns, call->timeout_ns) : NEVER_NS;
 	pthread_mutex_lock(&group->state);
 	rv = check_group(group, err);
 	if (rv == 0 && group->ranks > 1) {
@@ -526,7 +527,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 		return set_fork_error(group, err);
 	}
 	from_ns = now_ns = group_clock_ns(group);
-	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
+	end_ns = timeout_ns < 0 ? NEVER_NS : clock_add_ns(from_ns, timeout_ns);
 	pthread_mutex_lock(&group->state);
 	group->driver.waiters++;
 	while (!pawl_work_done(work) && now_ns < end_ns) {

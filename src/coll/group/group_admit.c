@@ -221,7 +221,7 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group,
 {
 	struct admission a = {.group = group,
 		.listener = listener,
-		.end_ns = clock_mono_ns() + timeout_ns};
+		.end_ns = clock_add_ns(clock_mono_ns(), timeout_ns)};
 	uint32_t room = most < COLL_RANKS_MAX ? most : COLL_RANKS_MAX;
 	int rv = count_newcomers(&a, room, err);
 
@@ -346,7 +346,7 @@ static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 int pawl_group_request_join(struct pawl_group **out, const char *name, int64_t timeout_ns,
 	struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	int64_t end_ns = clock_add_ns(clock_mono_ns(), timeout_ns);
 	int rv = PAWL_EPEER;
 
 	for (uint32_t i = 0; i < JOIN_ATTEMPTS_MAX && rv == PAWL_EPEER; i++) {

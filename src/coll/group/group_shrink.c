@@ -478,7 +478,7 @@ static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
 int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
 	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	int64_t end_ns = clock_add_ns(clock_mono_ns(), timeout_ns);
 	struct pawl_group *from = group;
 	struct pawl_group *next = NULL;
 	int rv;

@@ -106,7 +106,7 @@ static void set_refused_error(const char *name, const struct coll_ask *ask, cons
 int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout_ns, char *side,
 	struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	int64_t end_ns = clock_add_ns(clock_mono_ns(), timeout_ns);
 	struct addrinfo *at = NULL;
 	char answer[ANSWER_TEXT] = "";
 	uint64_t key;

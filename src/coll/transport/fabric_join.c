@@ -216,7 +216,7 @@ int coll_fabric_join(struct coll_transport *transport, const char *const *names,
 	const atomic_bool *stop, struct pawl_err *err)
 {
 	struct fabric *fabric = fabric_of(transport);
-	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	int64_t end_ns = clock_add_ns(clock_mono_ns(), timeout_ns);
 	uint32_t peers_n = 0;
 	int rv = 0;
 

@@ -629,7 +629,7 @@ int coll_tcp_join(struct coll_transport *transport, const char *const *names, in
 	j->tcp = tcp;
 	j->names = names;
 	j->stop = stop;
-	j->end_ns = clock_mono_ns() + timeout_ns;
+	j->end_ns = clock_add_ns(clock_mono_ns(), timeout_ns);
 	j->probe = -1;
 	j->handshakes_n = tcp->ranks * COLL_STREAMS + EXTRA_HANDSHAKES;
 	j->handshakes = FAULT_MEM("coll.tcp", calloc(j->handshakes_n, sizeof(*j->handshakes)));

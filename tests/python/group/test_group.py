@@ -364,6 +364,7 @@ def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None
 needs_core = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 JOIN_REQUEST_MAGIC = 0x31726F6F64776170
 LONG_S = 60.0
+AGES_S = 1e11  # 3000 years: more than a count of nanoseconds can say
 
 
 def alone() -> Any:
@@ -421,3 +422,18 @@ def test_a_listener_closed_meanwhile_serves_the_admission_to_its_end() -> None:
     with pytest.raises(ConnectionError):
         ask(listener.name)
     assert group.admit(listener, 2, LONG_S) is None
+
+
+@needs_core
+def test_waits_of_thousands_of_years_are_long() -> None:
+    group, listener = alone(), real_core.Door(None)
+    thread, results = begin(lambda: real_core.knock(listener.name, AGES_S))
+    grown = admit_until_one_comes(group, listener, AGES_S)
+    thread.join()
+    (newcomer,) = results
+    assert [grown.ranks, newcomer.ranks] == [2, 2]
+    thread, results = begin(lambda: newcomer.admit(None, 3, AGES_S))
+    waits.stays(lambda: results == [], "it waits for the other rank", 1)
+    assert grown.admit(listener, 3, AGES_S) is None
+    thread.join()
+    assert results == [None]

@@ -1,8 +1,10 @@
 /* The table of waiting times: its values, how the environment changes them, and that an error there
  * is printed and ends the process. */
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -54,6 +56,24 @@ static void defaults_hold_without_a_word(void **state)
 	}
 	assert_int_equal(times_read("", ns, NULL), 0);
 	assert_int_equal(ns[TIME_HEARTBEAT], rows[TIME_HEARTBEAT].ns);
+}
+
+static void times_beyond_the_range_are_its_end(void **state)
+{
+	assert_int_equal(clock_ns_of(1.5), 1500 * NS_PER_MS);
+	assert_int_equal(clock_ns_of(0), 0);
+	assert_int_equal(clock_ns_of(-1), 0);
+	assert_int_equal(clock_ns_of(NAN), 0);
+	assert_true(clock_ns_of(9.2e9) < INT64_MAX);
+	assert_int_equal(clock_ns_of(9.3e9), INT64_MAX); /* 292 years are 9.22e9 s */
+	assert_int_equal(clock_ns_of(1e300), INT64_MAX);
+	assert_int_equal(clock_ns_of(INFINITY), INT64_MAX);
+	assert_int_equal(clock_add_ns(5, 7), 12);
+	assert_int_equal(clock_add_ns(5, -7), -2);
+	assert_int_equal(clock_add_ns(0, INT64_MAX), INT64_MAX);
+	assert_int_equal(clock_add_ns(5, INT64_MAX - 5), INT64_MAX);
+	assert_int_equal(clock_add_ns(5, INT64_MAX - 4), INT64_MAX);
+	assert_int_equal(clock_add_ns(5, INT64_MAX - 6), INT64_MAX - 1);
 }
 
 static void names_are_set_and_the_rest_is_scaled(void **state)
@@ -207,6 +227,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_are_those_of_the_code),
 		cmocka_unit_test(defaults_hold_without_a_word),
+		cmocka_unit_test(times_beyond_the_range_are_its_end),
 		cmocka_unit_test(names_are_set_and_the_rest_is_scaled),
 		cmocka_unit_test(what_is_wrong_is_named),
 		cmocka_unit_test(the_environment_is_read_once),

@@ -1,8 +1,9 @@
 /*
  * The queues and the thread of a root's storage thread: see persist.h.
  *
- * Lock: one mutex guards both queues and the flags. It is never held while the loop is woken, nor
- * while storage is touched, except to close a root that was abandoned.
+ * Lock: one mutex guards both queues, the flags and the loop's address. It is never held while
+ * storage is touched, except to close a root that was abandoned. It is held while the loop is
+ * woken (a call that never waits): an abandoned thread must not wake a loop that is being freed.
  */
 #include "agent/persist/persist_impl.h"
 
@@ -53,6 +54,15 @@ static void drop_all(struct persist_queue *queue)
 	for (struct persist_job *job; (job = pop(queue));) {
 		free(job->allocated ? job : NULL);
 	}
+}
+
+void persist_wake_loop(struct persist *persist)
+{
+	pthread_mutex_lock(&persist->lock);
+	if (persist->loop) {
+		loop_wake(persist->loop);
+	}
+	pthread_mutex_unlock(&persist->lock);
 }
 
 /* ---- rows ---- */
@@ -174,7 +184,7 @@ static void idle(struct persist *persist)
 	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
 		pthread_mutex_unlock(&persist->lock);
 		persist_write_rows(persist, false);
-		loop_wake(persist->loop); /* there may be alerts */
+		persist_wake_loop(persist); /* there may be alerts */
 		pthread_mutex_lock(&persist->lock);
 	}
 }
@@ -216,7 +226,7 @@ static void *run_thread(void *user)
 		persist->busy = persist->retains;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
-		loop_wake(persist->loop);
+		persist_wake_loop(persist);
 		if (persist->retains) {
 			persist_retain(persist);
 		}
@@ -348,6 +358,7 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	}
 	stopped = persist->stopped;
 	persist->abandoned = !stopped;
+	persist->loop = stopped ? persist->loop : NULL;
 	pthread_mutex_unlock(&persist->lock);
 	if (!stopped) {
 		/* The thread hangs in the disk. Its memory stays until the process ends, which

@@ -209,7 +209,8 @@ struct persist_job *persist_reap(struct persist *persist);
 /*
  * Finishes the current job and drops the rest. Returns false if the thread hangs in a disk for
  * longer than timeout_ms: the thread is then abandoned with all that belongs to it, since the
- * process is leaving. If it ends after all, it releases the root.
+ * process is leaving. If it ends after all, it releases the root. The loop may be closed: it is not
+ * woken any more.
  */
 bool persist_stop(struct persist *persist, int timeout_ms);
 

@@ -26,7 +26,7 @@ struct persist {
 	char *root_path;        /* owned copy */
 	char *hidden;           /* owned copy, or NULL */
 	char *job;              /* owned copy */
-	struct loop *loop;      /* woken when a job is done */
+	struct loop *loop;      /* lock: woken when a job is done; NULL: abandoned */
 	pthread_t thread;       /* storage thread; it alone uses what is marked "thread's" */
 	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as in rows.h */
 	pthread_cond_t changed; /* todo, stop, stopped or rows_due_ns changed */
@@ -60,6 +60,8 @@ struct persist {
 void persist_write_rows(struct persist *persist, bool sync);
 /* Raises or resolves the alert on rows that cannot be written; that fails no checkpoint. */
 void persist_report_rows(struct persist *persist, int rv, const struct pawl_err *err);
+/* Wakes the loop, unless the thread is abandoned: the loop may then be freed. */
+void persist_wake_loop(struct persist *persist);
 /* Whether the agent leaves. */
 bool persist_is_stopping(struct persist *persist);
 

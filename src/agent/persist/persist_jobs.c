@@ -16,7 +16,6 @@
 #include "base/fault.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
-#include "io/loop.h"
 #include "store/store.h"
 
 #include <stdio.h>
@@ -292,7 +291,7 @@ void persist_retain(struct persist *persist)
 	pthread_mutex_lock(&persist->lock);
 	persist->busy = false;
 	pthread_mutex_unlock(&persist->lock);
-	loop_wake(persist->loop); /* the loop may wait for persist_idle */
+	persist_wake_loop(persist); /* the loop may wait for persist_idle */
 }
 
 static void put_aside(struct persist *persist, const char *tag, const char *why)

@@ -1,6 +1,7 @@
 /* The storage thread of a root: when the agent leaves, and among many damaged tags. */
 #include "agent/persist/alerts.h"
 #include "agent/persist/persist.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"
@@ -54,14 +55,37 @@ static bool opens(const char *root, struct loop *loop)
 	return job.result.rv == 0;
 }
 
+static void stop_loop(struct loop_timer *timer)
+{
+	loop_stop(timer->user);
+}
+
+static void note_wake(void *user)
+{
+	*(bool *)user = true;
+}
+
+/* Returns whether a loop has been woken. */
+static bool was_woken(struct loop *loop)
+{
+	struct loop_timer timer = {.fired = stop_loop, .user = loop};
+	bool woken = false;
+
+	loop_on_wake(loop, note_wake, &woken);
+	loop_timer_start(loop, &timer, clock_mono_ns() + 50 * NS_PER_MS);
+	assert_int_equal(loop_run(loop, NULL), 0);
+	return woken;
+}
+
 /* The second thread waits for the root that the first one has, and is left to itself meanwhile.
- * When it has the root at last, it releases it. */
+ * When it has the root at last, it releases it. It wakes no loop, since an agent's is freed. */
 static void who_was_left_to_itself_keeps_no_root(void **state)
 {
 	static struct persist *left; /* left to itself; its memory stays */
 	static struct persist_job waits;
-	static struct loop *loop; /* loop that the second thread wakes */
 	char root[] = "/tmp/pawl-persist-XXXXXX";
+	struct loop *loop;
+	struct loop *other; /* loop of the second thread */
 	struct persist_job job;
 	struct persist *persist;
 
@@ -69,13 +93,17 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	assert_int_equal(loop_open(&loop, NULL), 0);
 	persist = start(root, loop, &job);
 	take_opened(persist);
-	left = start(root, loop, &waits);
+	assert_int_equal(loop_open(&other, NULL), 0);
+	left = start(root, other, &waits);
 	within_pace(0.3);
 	if (persist_stop(left, 100)) {
 		left = NULL; /* this process stood still for so long that the thread had given up */
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
 	WITHIN_DOING(WITHIN_LONG_S, opens(root, loop), within_pace(0.2));
+	assert_true(!left || !was_woken(other));
+	loop_close(other);
+	loop_close(loop);
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 

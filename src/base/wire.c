@@ -2,6 +2,7 @@
 #include "base/wire.h"
 
 #include "base/assert.h"
+#include "base/err.h"
 #include "base/fault.h"
 
 #include <stdarg.h>
@@ -15,12 +16,28 @@ void wire_out_reset(struct wire_out *out)
 {
 	out->len_bytes = 0;
 	out->failed = false;
+	out->too_large = false;
 }
 
 void wire_out_deinit(struct wire_out *out)
 {
 	free(out->bytes);
 	*out = (struct wire_out){0};
+}
+
+int wire_out_error(const struct wire_out *out, const char *what, struct pawl_err *err)
+{
+	ASSERT(out->failed);
+	return out->too_large
+		? pawl_err_set(err, PAWL_ELIMIT, "%s is larger than %u bytes", what, WIRE_OUT_MAX)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %s of %zu bytes or more", what,
+			  out->len_bytes);
+}
+
+static void fail_too_large(struct wire_out *out)
+{
+	out->too_large = out->too_large || !out->failed;
+	out->failed = true;
 }
 
 /* Makes room for n more bytes, which count as written. Returns NULL if there is none. */
@@ -30,7 +47,7 @@ static uint8_t *extend_out(struct wire_out *out, size_t n)
 	uint8_t *bytes;
 
 	if (out->failed || n > WIRE_OUT_MAX - out->len_bytes) {
-		out->failed = true;
+		fail_too_large(out);
 		return NULL;
 	}
 	ASSERT(out->len_bytes <= out->cap_bytes);
@@ -107,7 +124,7 @@ void wire_put_str(struct wire_out *out, const char *s)
 	size_t len_bytes = strlen(s);
 
 	if (len_bytes > WIRE_OUT_MAX) {
-		out->failed = true;
+		fail_too_large(out);
 		return;
 	}
 	wire_put_blob(out, s, (uint32_t)len_bytes);

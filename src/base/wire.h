@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pawl_err;
+
 #define WIRE_OUT_MAX (1u << 30) /* bytes a wire_out grows to; a put beyond fails it */
 
 /* A growing buffer. Zero-initialise; wire_out_deinit when done, or keep it and wire_out_reset to
@@ -18,11 +20,14 @@ struct wire_out {
 	size_t len_bytes; /* written so far */
 	size_t cap_bytes; /* allocated */
 	bool failed;      /* an allocation or the limit failed: all later puts do nothing */
+	bool too_large;   /* failed by the limit */
 };
 
 void wire_out_reset(
 	struct wire_out *out); /* clears the content and the failure, keeps the memory */
 void wire_out_deinit(struct wire_out *out);
+/* Returns why a buffer has failed: PAWL_ELIMIT or PAWL_ENOMEM. what: its content, for the text. */
+int wire_out_error(const struct wire_out *out, const char *what, struct pawl_err *err);
 void wire_put_u8(struct wire_out *out, uint8_t v);
 void wire_put_u16(struct wire_out *out, uint16_t v);
 void wire_put_u32(struct wire_out *out, uint32_t v);

@@ -216,7 +216,7 @@ static int publish(struct tags_root *root, const struct tag_draft *draft,
 	int rv;
 
 	manifest_encode(manifest, &encoded);
-	rv = encoded.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory to encode the manifest")
+	rv = encoded.failed ? wire_out_error(&encoded, "the manifest", err)
 			    : root->ops->publish(root, draft, manifest, &encoded, err);
 	wire_out_deinit(&encoded);
 	return rv;

@@ -73,7 +73,7 @@ static void round_path(const struct agree *agree, enum agree_round round, uint64
 static int write_msg(struct agree *agree, const char *path, struct pawl_err *err)
 {
 	if (agree->out.failed) {
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a message to the other hosts");
+		return wire_out_error(&agree->out, "a message to the other hosts", err);
 	}
 	return store_publish(tags_root_store(agree->root), path, agree->out.bytes,
 		agree->out.len_bytes, err);

@@ -469,7 +469,11 @@ int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_byt
 			"manifest: version %u, but this Pawl reads up to version %u", version,
 			MANIFEST_VERSION);
 	}
-	if (version == 0 || body_bytes != wire_in_left(&in) || len_bytes > MANIFEST_MAX_BYTES ||
+	if (len_bytes > MANIFEST_MAX_BYTES) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: it has %zu bytes, %u at most",
+			len_bytes, MANIFEST_MAX_BYTES);
+	}
+	if (version == 0 || body_bytes != wire_in_left(&in) ||
 		sum_body(version, in.at, wire_in_left(&in)) != sum) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its checksum is wrong");
 	}

@@ -1,5 +1,6 @@
 /* Values that are put are got back, byte for byte as documented; every truncation is a failure and
  * nothing worse. */
+#include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
 
@@ -121,6 +122,7 @@ static void bad_strings_fail(void **state)
 static void failed_allocation_sticks(void **state)
 {
 	struct wire_out out = {0};
+	struct pawl_err err;
 
 	fault_arm("wire.grow", 2, ENOMEM, false);
 	for (int i = 0; i < 1000; i++) {
@@ -128,6 +130,10 @@ static void failed_allocation_sticks(void **state)
 	}
 	fault_disarm();
 	assert_true(out.failed);
+	assert_int_equal(wire_out_error(&out, "a list", &err), PAWL_ENOMEM);
+	assert_string_equal(err.msg, "no memory for a list of 256 bytes or more");
+	wire_put_raw(&out, NULL, SIZE_MAX); /* the first failure counts */
+	assert_int_equal(wire_out_error(&out, "a list", &err), PAWL_ENOMEM);
 	assert_int_equal(out.len_bytes, 256); /* nothing after the failure */
 	wire_patch_u32(&out, 4000, 1);        /* does nothing, asserts nothing */
 	wire_out_reset(&out);
@@ -140,10 +146,13 @@ static void failed_allocation_sticks(void **state)
 static void limit_is_kept(void **state)
 {
 	struct wire_out out = {.len_bytes = 8};
+	struct pawl_err err;
 
 	wire_put_raw(&out, NULL, WIRE_OUT_MAX - 7);
 	assert_true(out.failed);
-	out.failed = false;
+	assert_int_equal(wire_out_error(&out, "a list", &err), PAWL_ELIMIT);
+	assert_string_equal(err.msg, "a list is larger than 1073741824 bytes");
+	wire_out_reset(&out);
 	wire_put_raw(&out, NULL, SIZE_MAX);
 	assert_true(out.failed);
 }

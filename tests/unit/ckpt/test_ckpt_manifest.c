@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -278,6 +279,25 @@ static void flips_under_a_right_checksum_stay_within_limits(void **state)
 		assert_true(refused > f.out.len_bytes * 2);
 		drop(&f);
 	}
+}
+
+/* One byte beyond the limit, in pages that are never touched but for the first. */
+static void a_manifest_beyond_its_limit_is_named(void **state)
+{
+	size_t len_bytes = (size_t)MANIFEST_MAX_BYTES + 1;
+	struct fixture f;
+	struct manifest m;
+	struct pawl_err err;
+	void *bytes = mmap(NULL, len_bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_ptr_not_equal(bytes, MAP_FAILED);
+	make(&f);
+	memcpy(bytes, f.out.bytes, f.out.len_bytes);
+	assert_int_equal(manifest_decode(&m, bytes, len_bytes, &err), PAWL_ECORRUPT);
+	assert_string_equal(err.msg, "manifest: it has 1073741825 bytes, 1073741824 at most");
+	munmap(bytes, len_bytes);
+	drop(&f);
 }
 
 static void newer_versions_are_named(void **state)
@@ -665,6 +685,7 @@ int main(void)
 		cmocka_unit_test(any_cut_under_a_right_checksum_is_refused),
 		cmocka_unit_test(any_flipped_bit_is_refused),
 		cmocka_unit_test(flips_under_a_right_checksum_stay_within_limits),
+		cmocka_unit_test(a_manifest_beyond_its_limit_is_named),
 		cmocka_unit_test(newer_versions_are_named),
 		cmocka_unit_test(what_cannot_be_is_refused),
 		cmocka_unit_test(what_cannot_be_linked_is_refused),

@@ -1,10 +1,14 @@
 /* Files that share chunks with the one before: random histories in each way that a store allows,
- * read back byte by byte; and files that are written whole all the same. */
+ * read back byte by byte; files that are written whole all the same; and a manifest that is too
+ * large. */
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/wire.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/read.h"
+#include "ckpt/root.h"
 #include "ckpt/write.h"
+#include "sample.h"
 #include "seed.h"
 #include "store/dirs.h"
 #include "store/fault.h"
@@ -467,6 +471,37 @@ static void what_cannot_share_is_whole(void **state)
 	sharing_fails(true);
 }
 
+/* ---- a manifest that is too large ---- */
+
+static bool encodes_too_much; /* each manifest gets 1 GiB more */
+
+void __real_manifest_encode(const struct manifest *manifest, struct wire_out *out);
+void __wrap_manifest_encode(const struct manifest *manifest, struct wire_out *out);
+
+void __wrap_manifest_encode(const struct manifest *manifest, struct wire_out *out)
+{
+	__real_manifest_encode(manifest, out);
+	if (encodes_too_much) {
+		wire_put_raw(out, NULL, MANIFEST_MAX_BYTES);
+	}
+}
+
+static void a_manifest_beyond_its_limit_is_refused_as_that(void **state)
+{
+	struct tags_root *root;
+	struct pawl_err err;
+
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	assert_int_equal(tags_root_over(store, &root, NULL), 0);
+	encodes_too_much = true;
+	assert_int_equal(sample_save(sample_get(1, 0), root, &err), PAWL_ELIMIT);
+	assert_string_equal(err.msg,
+		"publish global_step1: the manifest is larger than 1073741824 bytes");
+	encodes_too_much = false;
+	assert_int_equal(sample_save(sample_get(1, 0), root, &err), 0);
+	tags_root_close(root);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -478,6 +513,7 @@ int main(void)
 		cmocka_unit_test(an_unchanged_file_gets_a_second_name),
 		cmocka_unit_test(too_many_sources_end_in_a_whole_file),
 		cmocka_unit_test(what_cannot_share_is_whole),
+		cmocka_unit_test(a_manifest_beyond_its_limit_is_refused_as_that),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,26 +39,22 @@ struct shape {
 	uint32_t live[PAWL_PIPE_CHUNKS_MAX];  /* microbatches that each part keeps activations of */
 };
 
-static uint32_t less(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Returns of how many microbatches a stage keeps activations, with one chunk a stage. A listed
  * order mostly keeps no more than 1F1B; cautious: as many as it can. */
 static uint32_t count_live(const struct pawl_pipe_plan *plan, uint32_t stage, bool cautious)
 {
 	uint32_t all = plan->microbatches;
-	uint32_t usual = less(all, plan->stages - stage);
+	uint32_t usual = pipe_lesser(all, plan->stages - stage);
 
 	if (pipe_is_listed(plan->schedule, plan->visits)) {
-		return cautious ? less(all, plan->inflight) : less(usual, plan->inflight);
+		return cautious ? pipe_lesser(all, plan->inflight)
+				: pipe_lesser(usual, plan->inflight);
 	}
 	switch (plan->schedule) {
 	case PAWL_PIPE_1F1B:
 		return usual;
 	case PAWL_PIPE_ZERO_BUBBLE:
-		return less(all, plan->stages + 1);
+		return pipe_lesser(all, plan->stages + 1);
 	default:
 		return all;
 	}
@@ -161,17 +157,6 @@ static int make_plan(const struct choice *choice, struct pawl_pipe_plan *plan,
 
 /* ---- several plans ---- */
 
-/* Returns the most bytes that a stage has at once. */
-static uint64_t find_peak(const struct pawl_pipe_report *report)
-{
-	uint64_t most = 0;
-
-	for (uint32_t s = 0; s < report->stages; s++) {
-		most = report->stage[s].peak_bytes > most ? report->stage[s].peak_bytes : most;
-	}
-	return most;
-}
-
 static void find_largest(struct pawl_pipe_plan *plan, const struct pawl_pipe_report *report)
 {
 	for (uint32_t s = 0; s < plan->stages; s++) {
@@ -267,7 +252,7 @@ static int try_option(struct choice *choice, enum pawl_pipe_schedule schedule, u
 	}
 	option->step_s = best.report.step_s;
 	option->bubble = best.report.bubble;
-	option->peak_bytes = find_peak(&best.report);
+	option->peak_bytes = pipe_find_peak(&best.report);
 	if (take(&choice->best, &best)) {
 		options->chosen = options->n - 1;
 	}

@@ -57,11 +57,6 @@ static void add(struct pipe_order *order, enum pawl_pipe_kind kind, uint32_t chu
 		(struct pawl_pipe_task){(uint8_t)kind, (uint16_t)chunk, microbatch};
 }
 
-static uint32_t less(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 /* ---- one chunk a stage ---- */
 
 static void add_simple(struct pipe_order *order, uint32_t stage, uint32_t microbatches)
@@ -77,7 +72,7 @@ static void add_simple(struct pipe_order *order, uint32_t stage, uint32_t microb
 /* Forwards until the first backward can have come, then both in turn. */
 static void add_1f1b(struct pipe_order *order, uint32_t stage, uint32_t microbatches)
 {
-	uint32_t ahead = less(microbatches, order->stages - stage - 1);
+	uint32_t ahead = pipe_lesser(microbatches, order->stages - stage - 1);
 
 	for (uint32_t j = 0; j < ahead; j++) {
 		add(order, PAWL_PIPE_FORWARD, stage, j);
@@ -94,7 +89,7 @@ static void add_1f1b(struct pipe_order *order, uint32_t stage, uint32_t microbat
  * number, so that at the end they are what the stage waits with. */
 static void add_zero_bubble(struct pipe_order *order, uint32_t stage, uint32_t microbatches)
 {
-	uint32_t ahead = less(microbatches, order->stages - stage);
+	uint32_t ahead = pipe_lesser(microbatches, order->stages - stage);
 	uint32_t weights = 0;
 
 	for (uint32_t j = 0; j < ahead; j++) {
@@ -157,7 +152,7 @@ static void add_interleaved(struct pipe_order *order, uint32_t stage,
 {
 	uint32_t all = microbatches * grouping->each;
 	uint32_t stages = order->stages;
-	uint32_t ahead = less(all,
+	uint32_t ahead = pipe_lesser(all,
 		2 * (stages - stage - 1) +
 			(grouping->each - 1) * (grouping->size + (grouping->larger > 0)));
 

@@ -26,6 +26,12 @@ void pipe_order_deinit(struct pipe_order *order);
 int pipe_order_fixed(struct pipe_order *order, enum pawl_pipe_schedule schedule, uint32_t stages,
 	uint32_t each, uint32_t microbatches, struct pawl_err *err);
 
+/* Returns the lesser of two numbers. */
+static inline uint32_t pipe_lesser(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Returns whether a kind of tasks gives back the activations of its chunk and microbatch. */
 static inline bool pipe_kind_ends(uint8_t kind)
 {

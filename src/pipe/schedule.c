@@ -28,7 +28,7 @@ uint32_t pipe_inflights(uint32_t stages, uint32_t microbatches, uint32_t infligh
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < PIPE_INFLIGHTS; i++) {
-		uint32_t limit = wanted[i] < microbatches ? wanted[i] : microbatches;
+		uint32_t limit = pipe_lesser(wanted[i], microbatches);
 
 		if (n == 0 || limit > inflight[n - 1]) {
 			inflight[n++] = limit;
@@ -42,7 +42,7 @@ bool pipe_is_listed(enum pawl_pipe_schedule schedule, bool visits)
 	return visits || schedule == PAWL_PIPE_LISTED || schedule == PAWL_PIPE_ZBV;
 }
 
-static uint64_t find_peak(const struct pawl_pipe_report *report)
+uint64_t pipe_find_peak(const struct pawl_pipe_report *report)
 {
 	uint64_t most = 0;
 
@@ -64,7 +64,7 @@ static bool is_better(const struct pawl_pipe_report *a, const struct pawl_pipe_r
 	if (a->step_s < b->step_s * (1 - SAME) || b->step_s < a->step_s * (1 - SAME)) {
 		return a->step_s < b->step_s;
 	}
-	return find_peak(a) < find_peak(b);
+	return pipe_find_peak(a) < pipe_find_peak(b);
 }
 
 /* Simulates an order, which it takes, and keeps it if it is the best so far. An order that cannot

@@ -10,6 +10,9 @@
  * there are stages, SMP's two more, twice as many, all. Returns how many there are. */
 uint32_t pipe_inflights(uint32_t stages, uint32_t microbatches, uint32_t inflight[PIPE_INFLIGHTS]);
 
+/* Returns the most bytes that a stage has at once. */
+uint64_t pipe_find_peak(const struct pawl_pipe_report *report);
+
 /* Returns whether a plan of that schedule is ordered by list scheduling only. */
 bool pipe_is_listed(enum pawl_pipe_schedule schedule, bool visits);
 

@@ -26,6 +26,18 @@ enum pipe_option {
 	PIPE_OPTIONS
 };
 
+/* Rows of the options that mean the same in each command, for its table. */
+#define PIPE_SAME_OPTIONS                                                                          \
+	[PIPE_EACH] = {"--chunks", 0, "V", "chunks of a stage, if interleaved (best of 2 to 4)"},  \
+	[PIPE_INFLIGHT] = {"--in-flight", 0, "K", "microbatches in flight at most, if listed"},    \
+	[PIPE_TIED] = {"--tied", 0, "HOW", "tied units: replicate or visit (the faster one)"},     \
+	[PIPE_MEMORY] = {"--memory", 0, "SIZE,…", "memory of each stage, or one for all: 16GiB"},  \
+	[PIPE_SPEEDS] = {"--speeds", 0, "X,…", "speed of each stage (1)"},                         \
+	[PIPE_LINK] = {"--link", 0, "RATE[,S]", "bytes/s, and seconds of latency (the model's)"},  \
+	[PIPE_STATE] = {"--state-factor", 0, "X", "bytes of state per byte of parameters (4)"},    \
+	[PIPE_WEIGHT] = {"--memory-weight", 0, "W", "balance memory, too, as SMP does (0)"},       \
+	[PIPE_PIN] = {"--pin", 0, "UNIT=STAGE", "put a unit on a stage; repeatable"}
+
 /* The shared part of a command line, and the model that it names. */
 struct pipe_args {
 	const char *path;                     /* file of the model; NULL: not given */

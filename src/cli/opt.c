@@ -11,17 +11,30 @@
 
 #define HELP_COLUMN 26 /* column at which the help of an option begins */
 
+/* Counts the characters of a text of ours: of UTF-8, all bytes but those that go on with one. */
+static int count_characters(const char *text)
+{
+	int n = 0;
+
+	for (; *text != '\0'; text++) {
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	}
+	return n;
+}
+
 static void print_option(const struct cli_option *option)
 {
 	char left[64];
 	char letter[8] = "    ";
+	int used;
 
 	if (option->letter != 0) {
 		snprintf(letter, sizeof(letter), "-%c, ", option->letter);
 	}
 	snprintf(left, sizeof(left), "  %s%s%s%s", letter, option->name,
 		option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
-	printf("%-*s%s\n", HELP_COLUMN, left, option->help);
+	used = count_characters(left);
+	printf("%s%*s%s\n", left, used < HELP_COLUMN ? HELP_COLUMN - used : 1, "", option->help);
 }
 
 void cli_help(const struct cli_command *command)

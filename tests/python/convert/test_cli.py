@@ -48,7 +48,12 @@ def test_help(command: str) -> None:
         assert done.returncode == 0 and done.stderr == ""
         assert done.stdout.startswith(f"usage: pawl {command}")
         assert "--help" in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= 90
+        lines = done.stdout.splitlines()
+        assert max(map(len, lines)) <= 90
+        for option in lines[lines.index("options:") + 1 :]:  # texts are below each other
+            name = re.match(r"  (-\w, |    )--\S+( \S+)*", option)
+            assert name and option[25] == " " != option[26]
+            assert name.end() <= 25
     assert f"\n  {command}" in program.run("--help").stdout
 
 

@@ -12,16 +12,11 @@
 #include "base/rng.h"
 #include "pipe/cost.h"
 #include "pipe/partition.h"
+#include "shared/cpu_times.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#define UNITS     10000u
-#define STAGES    64u
-#define TIMES_MAX 21
-#define SEED      1u
+#define UNITS  10000u
+#define STAGES 64u
+#define SEED   1u
 
 /* What a case measures. */
 struct subject {
@@ -33,28 +28,12 @@ struct subject {
 	uint64_t caps[STAGES];
 };
 
-/* Returns the CPU time of this thread: other load on the machine does not count. */
-static int64_t cpu_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a;
-	double y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void print_line(const struct subject *subject, double *ms, double gap)
 {
-	qsort(ms, TIMES_MAX, sizeof(*ms), compare);
-	printf("%s %u %u %.3f %.3f %.3g\n", subject->name, subject->n, subject->setting.stages,
-		ms[TIMES_MAX / 2], ms[TIMES_MAX - 1], gap);
+	const uint32_t sizes[] = {subject->n, subject->setting.stages};
+
+	cpu_times_print(subject->name, sizes, 2, ms, gap);
+	printf("\n");
 }
 
 static void fill(struct subject *subject, uint32_t n, uint32_t stages)
@@ -110,14 +89,14 @@ static int cut(const struct subject *subject, struct pipe_optimum *optimum)
 static int measure_cut(const struct subject *subject)
 {
 	struct pipe_optimum optimum = {0};
-	double ms[TIMES_MAX];
+	double ms[CPU_TIMES_MAX];
 	int rv = 0;
 
-	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+	for (int i = 0; i < CPU_TIMES_MAX && rv == 0; i++) {
 		int64_t begin_ns = cpu_ns();
 
 		rv = cut(subject, &optimum);
-		ms[i] = (double)(cpu_ns() - begin_ns) / 1e6;
+		ms[i] = cpu_ms_since(begin_ns);
 	}
 	if (rv == 0) {
 		print_line(subject, ms, (optimum.value - optimum.bound) / optimum.value);
@@ -129,16 +108,16 @@ static int measure_choose(const struct subject *subject)
 {
 	struct pawl_pipe_plan plan = {0};
 	struct pawl_pipe_report report = {0};
-	double ms[TIMES_MAX];
+	double ms[CPU_TIMES_MAX];
 	double gap = 0;
 	int rv = 0;
 
-	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+	for (int i = 0; i < CPU_TIMES_MAX && rv == 0; i++) {
 		int64_t begin_ns = cpu_ns();
 
 		rv = pawl_pipe_choose(&plan, &report, NULL, subject->units, subject->n,
 			&subject->setting, NULL);
-		ms[i] = (double)(cpu_ns() - begin_ns) / 1e6;
+		ms[i] = cpu_ms_since(begin_ns);
 		gap = report.step_s / report.bound_s - 1;
 		pawl_pipe_plan_deinit(&plan);
 		pawl_pipe_report_deinit(&report);

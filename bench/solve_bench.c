@@ -20,26 +20,16 @@
 #include "base/rng.h"
 #include "sched/baseline/policies.h"
 #include "sched/policy/solve.h"
+#include "shared/cpu_times.h"
 #include "try_all.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SIZES_MAX 20u /* sizes of a job on one type: 1, 2, 4, 8, 12 and so on to 64 */
-#define TIMES_MAX 21
 #define SEED      1u
-
-/* Returns the CPU time of this thread: other load on the machine does not count. */
-static int64_t cpu_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
 
 static double uniform(struct rng *rng)
 {
@@ -67,22 +57,6 @@ static void make_job(struct rng *rng, struct sched_choice *choices, uint32_t *n,
 	}
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a;
-	double y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Prints one line; sorts the times. */
-static void print_line(const char *what, const uint32_t *size, double *ms, double gap)
-{
-	qsort(ms, TIMES_MAX, sizeof(*ms), compare);
-	printf("%s %u %u %u %.3f %.3f %.3g", what, size[0], size[1], size[2], ms[TIMES_MAX / 2],
-		ms[TIMES_MAX - 1], gap);
-}
-
 /* ---- the solver ---- */
 
 static int do_size(uint32_t jobs, uint32_t types, uint32_t slots)
@@ -92,7 +66,7 @@ static int do_size(uint32_t jobs, uint32_t types, uint32_t slots)
 	uint32_t *first = malloc((jobs + 1ull) * sizeof(*first));
 	struct sched_problem problem = {choices, first, jobs, {0}, SCHED_STEPS_MAX};
 	struct sched_solution solution = {.chosen = malloc(jobs * sizeof(uint32_t))};
-	double ms[TIMES_MAX];
+	double ms[CPU_TIMES_MAX];
 	uint32_t n = 0;
 	int rv = choices && first && solution.chosen ? 0 : PAWL_ENOMEM;
 
@@ -104,14 +78,14 @@ static int do_size(uint32_t jobs, uint32_t types, uint32_t slots)
 	for (uint32_t t = 0; t < types; t++) {
 		problem.capacity[t] = slots / types;
 	}
-	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+	for (int i = 0; i < CPU_TIMES_MAX && rv == 0; i++) {
 		int64_t begin_ns = cpu_ns();
 
 		rv = sched_solve(&problem, &solution, NULL);
-		ms[i] = (double)(cpu_ns() - begin_ns) / 1e6;
+		ms[i] = cpu_ms_since(begin_ns);
 	}
 	if (rv == 0) {
-		print_line("solve", (const uint32_t[]){jobs, types, slots}, ms,
+		cpu_times_print("solve", (const uint32_t[]){jobs, types, slots}, 3, ms,
 			(solution.cost - solution.bound) / solution.bound);
 		printf("\n");
 	}
@@ -236,7 +210,7 @@ static int decide(void *policy, struct cluster *cluster, double *ms, double *gap
 	}
 	begin_ns = cpu_ns();
 	rv = sched_pawl.decide(policy, &cluster->view, cluster->grants, &verdict, NULL);
-	*ms = (double)(cpu_ns() - begin_ns) / 1e6;
+	*ms = cpu_ms_since(begin_ns);
 	*gap = verdict.cost / verdict.bound - 1;
 	return rv;
 }
@@ -247,17 +221,17 @@ static int do_rounds(uint32_t jobs, uint32_t slots)
 	struct cluster cluster;
 	void *policy = sched_pawl.open(SEED);
 	int rv = make_cluster(&cluster, jobs, slots / NODE_SLOTS, &rng);
-	double ms[TIMES_MAX];
+	double ms[CPU_TIMES_MAX];
 	double first_ms;
 	double gap;
 
 	rv = rv == 0 && policy ? decide(policy, &cluster, &first_ms, &gap) : PAWL_ENOMEM;
-	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+	for (int i = 0; i < CPU_TIMES_MAX && rv == 0; i++) {
 		pass(&cluster, &rng);
 		rv = decide(policy, &cluster, &ms[i], &gap);
 	}
 	if (rv == 0) {
-		print_line("round", (const uint32_t[]){jobs, 1, slots}, ms, gap);
+		cpu_times_print("round", (const uint32_t[]){jobs, 1, slots}, 3, ms, gap);
 		printf(" %.3f\n", first_ms);
 	}
 	sched_pawl.close(policy);

@@ -259,13 +259,14 @@ static void write_fails_anywhere(bool flat)
 {
 	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_ENOSPC};
 	struct written w;
-	int rv = -1;
+	uint64_t ops = UINT64_MAX; /* operations of a round */
 
 	big_file(&w);
-	for (plan.nth = 1; rv != 0; plan.nth++) {
+	for (plan.nth = 1; ops >= plan.nth - 1; plan.nth++) {
 		struct store *mem, *store;
 		struct writer *writer;
 		struct pawl_err err = {0};
+		int rv;
 
 		open_mem(&mem, flat);
 		assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
@@ -274,7 +275,9 @@ static void write_fails_anywhere(bool flat)
 		assert_true(rv == 0 || rv == PAWL_ENOSPC);
 		assert_true(rv == 0 || strstr(err.msg, "dir/model") != NULL);
 		assert_null(store_reap(store, 0));
+		ops = store_fault_ops(store);
 		store_fault_set(store, NULL);
+		assert_true(rv == 0 || ops >= plan.nth);
 		assert_true(rv == 0 || !flat ||
 			store_stat(store, "dir/model", NULL, NULL, NULL) == PAWL_ENOENT);
 		assert_int_equal(write_file(&w, writer, "dir", NULL), 0);

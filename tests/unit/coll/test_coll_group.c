@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "coll/group/group.h"
 #include "coll/transport/shm.h"
+#include "each_fault.h"
 #include "seed.h"
 #include "test_coll_heartbeat.h"
 #include "test_coll_world.h"
@@ -710,20 +711,18 @@ static void malformed_endpoints(void **state)
 	assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT=soon"));
 }
 
-/* The n-th allocation fails, for all n, until opening and joining succeed. */
+/* The n-th allocation fails in opening and joining, for all n. */
 static void faults(void **state)
 {
 	const char *const points[] = {"coll.group", "coll.control", "coll.shm"};
 
 	for (size_t i = 0; i < 3; i++) {
-		int rv = -1;
-
-		for (uint64_t nth = 1; rv != 0; nth++) {
+		for (uint64_t nth = 1; each_fault(nth); nth++) {
 			char endpoint[PAWL_ENDPOINT_MAX];
 			const char *endpoints[] = {endpoint};
 			struct pawl_group *group = NULL;
+			int rv;
 
-			assert_true(nth < 20);
 			fault_arm(points[i], nth, EAGAIN, false);
 			rv = pawl_group_open(&group, 0, 1, NULL, endpoint, NULL);
 			if (rv == 0) {
@@ -731,6 +730,7 @@ static void faults(void **state)
 			}
 			fault_disarm();
 			assert_true(rv == 0 || rv == PAWL_ENOMEM || rv == PAWL_EIO);
+			assert_true(rv == 0 || fault_reached(nth));
 			pawl_group_close(rv == 0 || group ? group : NULL);
 		}
 	}

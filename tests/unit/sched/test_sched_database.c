@@ -2,6 +2,7 @@
  * is reported. */
 #include "base/fault.h"
 #include "base/rng.h"
+#include "each_fault.h"
 #include "equal.h"
 #include "sched/database/database.h"
 #include "seed.h"
@@ -334,7 +335,8 @@ static void a_crash_or_an_error_at_any_call_loses_nothing(void **state)
 
 				fault_arm("sched.database", n, kind == 0 ? -1 : EIO, kind == 2);
 				rv = live(first_seed, 6);
-				_exit(rv == 0 ? 0 : rv == PAWL_EIO || rv == PAWL_ENOMEM ? 1 : 2);
+				rv = rv == PAWL_EIO || rv == PAWL_ENOMEM ? 0 : rv;
+				_exit(rv != 0 ? 2 : fault_reached(n));
 			}
 			assert_int_equal(waitpid(pid, &status, 0), pid);
 			assert_true(WIFEXITED(status));

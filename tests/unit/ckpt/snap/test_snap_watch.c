@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "ckpt/format/pieces.h"
 #include "ckpt/snap/snap_watch.h"
+#include "each_fault.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -232,21 +233,23 @@ static void lists_private_anonymous_memory(void **state)
 static void failed_open_leaves_nothing(void **state)
 {
 	int before = dup(0);
-	uint64_t nth = 0;
+	uint64_t nth;
 	struct pawl_err err;
 	struct watch other;
 	int after;
 
 	close(before);
-	for (int rv = -1; rv != 0;) {
-		fault_arm("watch.", ++nth, EPERM, false);
+	for (nth = 1; each_fault(nth); nth++) {
+		int rv;
+
+		fault_arm("watch.", nth, EPERM, false);
 		rv = watch_open(&other, &err);
 		fault_disarm();
 		if (rv == 0) {
 			watch_close(&other);
 			continue;
 		}
-		assert_int_equal(rv, PAWL_ENOTSUP);
+		assert_true(rv == PAWL_ENOTSUP && fault_reached(nth));
 		assert_true(err.msg[0] != '\0');
 		assert_int_equal(other.uffd, -1);
 		assert_int_equal(other.pagemap, -1);

@@ -40,6 +40,7 @@ Finding = tuple[int, str, str]  # line, rule, message
 
 _STRUCT = re.compile(r"^[ \t]*(?:struct|union)(?: (\w+))? \{$", re.M)
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_TAG = re.compile(r"\b(?:struct|union|enum) \w+")  # a function may have the name of a struct
 # A function that other files may call, as clang-format writes it.
 _FUNCTION = re.compile(r"^(?!static\b|typedef\b)[A-Za-z_][\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{$", re.M)
 
@@ -113,9 +114,9 @@ def check_circles(files: dict[str, list[str]]) -> list[str]:
     for room, names in sorted(rooms.items()):
         texts = {file: "\n".join(files[file]) for file in names}
         home = {match[1]: file for file in names for match in _FUNCTION.finditer(texts[file])}
+        words = {file: set(_NAME.findall(_TAG.sub("", texts[file]))) for file in names}
         calls = {
-            file: {home[word] for word in set(_NAME.findall(texts[file])) if word in home} - {file}
-            for file in names
+            file: {home[word] for word in words[file] if word in home} - {file} for file in names
         }
         for circle in _circles(calls):
             if len(circle) > CIRCLE_FILES_MAX:

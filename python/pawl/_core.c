@@ -333,12 +333,14 @@ PyMODINIT_FUNC PyInit__core(void)
 	if (PyModule_AddObjectRef(module, "PawlError", pawl_error) < 0 ||
 		PyModule_AddFunctions(module, core_adapt_functions) < 0 ||
 		PyModule_AddFunctions(module, core_goodput_functions) < 0 ||
+		PyModule_AddFunctions(module, core_pipe_functions) < 0 ||
 		PyModule_AddObjectRef(module, "Session", (PyObject *)&core_session_type) < 0 ||
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddObjectRef(module, "Copier", (PyObject *)&core_copier_type) < 0 ||
 		PyModule_AddObjectRef(module, "Group", (PyObject *)&core_group_type) < 0 ||
 		PyModule_AddObjectRef(module, "Door", (PyObject *)&core_join_listener_type) < 0 ||
 		PyModule_AddObjectRef(module, "Noise", (PyObject *)&core_noise_type) < 0 ||
+		core_add_stage(module) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {
 		Py_DECREF(module);
 		return NULL;

@@ -27,11 +27,15 @@ extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
 extern PyTypeObject core_join_listener_type;
 extern PyTypeObject core_noise_type;
+extern PyTypeObject core_stage_type;
+extern PyTypeObject core_stage_buffer_type;
 /* Wraps taken, and owns it from now on. */
 PyObject *core_restore_new(struct pawl_restore *taken);
 PyObject *core_open_root(PyObject *module, PyObject *args);
 /* Wraps group, which has joined, and owns it from now on. */
 PyObject *core_group_wrap(struct pawl_group *group);
+/* Returns the group of a Group object; NULL for None. */
+struct pawl_group *core_group(PyObject *group);
 /* Begin and end an admission at a Door object, or at None, whose listener is NULL. Between them the
  * caller may be without the GIL. enter returns false with an exception set if another thread is
  * there. */
@@ -39,7 +43,11 @@ bool core_join_listener_enter(PyObject *listener, struct pawl_join_listener **ou
 void core_join_listener_leave(PyObject *listener);
 PyObject *core_request_join(PyObject *module, PyObject *args);
 
+/* Adds the types of stages and their constants. Returns -1 with an exception set if it cannot. */
+int core_add_stage(PyObject *module);
+
 extern PyMethodDef core_adapt_functions[];
 extern PyMethodDef core_goodput_functions[];
+extern PyMethodDef core_pipe_functions[];
 
 #endif

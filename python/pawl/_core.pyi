@@ -77,6 +77,76 @@ def squares(
     dtype: int, spans: list[tuple[int, int, int, float, float]], /
 ) -> float: ...  # spans: address, elements; second's address or 0, by, eps
 
+# Pipelines: include/pawl/pipe.h says what each field is.
+PipeUnit = tuple[  # name, forward_s, backward_s, weight_s, param_bytes, saved_bytes, cut_bytes,
+    str, float, float, float, int, int, int, int, int, int  # tied (0: none), tied_bytes, stage
+]  # a stage below 0: any
+PipeSetting = tuple[
+    int,  # stages
+    int,  # microbatches
+    tuple[float, ...] | None,  # speed of each stage
+    tuple[int | None, ...] | None,  # memory of each stage in bytes; None: no limit
+    tuple[float, float, bool],  # link: bytes_per_s, latency_s, busy
+    str,  # schedule: "auto", "simple", "1f1b", …
+    int,  # each
+    int,  # inflight
+    int,  # tied: 0 auto, 1 replicate, 2 visit
+    float,  # memory_weight
+    float,  # state_factor
+]
+
+class PipeStage(TypedDict):
+    state_bytes: int
+    cap_bytes: int | None
+    busy_s: float
+    peak_live: int
+    peak_bytes: int
+    tasks: list[tuple[int, int, int]]  # kind (0 F, 1 B, 2 I, 3 W), chunk, microbatch
+
+class PipeChunk(TypedDict):
+    stage: int
+    first: int
+    units: int
+    forward_s: float
+    backward_s: float
+    weight_s: float
+    saved_bytes: int
+    in_bytes: int
+
+class PipeCopies(TypedDict):
+    tied: int
+    bytes: int
+    stages: list[int]
+
+class PipeOption(TypedDict):
+    schedule: str
+    each: int
+    visits: bool
+    step_s: float
+    bubble: float
+    peak_bytes: int
+    refused: str | None  # the reason; the numbers are then 0
+
+class PipePlan(TypedDict):
+    schedule: str
+    each: int
+    inflight: int
+    visits: bool
+    largest_s: float
+    value: float
+    bound: float
+    step_s: float
+    finish_s: float
+    bound_s: float
+    bubble: float
+    stages: list[PipeStage]
+    chunks: list[PipeChunk]
+    copies: list[PipeCopies]
+    options: list[PipeOption]
+    chosen: int  # index of the option
+
+def pipe_choose(units: Sequence[PipeUnit], setting: PipeSetting, /) -> PipePlan: ...
+
 class Noise:
     def __init__(self, state: tuple[float, ...] = ..., /) -> None: ...
     def add(self, local: float, total: float, count: float, scale: float, /) -> bool: ...
@@ -246,6 +316,57 @@ class Door:
     def __init__(self, toward: str | None, /) -> None: ...
     def close(self) -> None: ...
     def waiting(self) -> int: ...
+
+STAGE_CALL: int
+STAGE_NOTE: int
+STAGE_ARRIVED: int
+STAGE_END: int
+STAGE_FAILED: int
+
+Task = tuple[int, int, int]  # kind, chunk, microbatch, as in include/pawl/pipe.h
+
+# The bytes of a value from another rank, writable. They stay as long as anybody refers to this.
+class StageBuffer:
+    address: int
+    nbytes: int
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# include/pawl/stage.h says what each is. A value's meta is at most 96 bytes; held is kept with it.
+class Stage:
+    def __init__(self, group: Group | None) -> None: ...
+    def begin(self, tasks: Sequence[Task], /) -> None: ...
+    def call(
+        self,
+        rank: int,
+        id: int,
+        outs: int,
+        kind: int,
+        chunk: int,
+        microbatch: int,
+        needs: tuple[int, ...],
+        blob: bytes,
+        /,
+    ) -> None: ...
+    def push(self, from_rank: int, value: int, to_rank: int, /) -> None: ...
+    def free(self, rank: int, value: int, /) -> None: ...
+    def flush(self, kind: int, microbatch: int, /) -> None: ...
+    def note(self, rank: int, text: Buffer, /) -> None: ...
+    def end(self) -> None: ...  # sends, too
+    def send(self) -> None: ...
+    def watch(self, value: int, /) -> None: ...
+    def put(self, value: int, meta: bytes, address: int, nbytes: int, held: object, /) -> None: ...
+    # (STAGE_CALL, id, Task, blob, [(id, meta, held), ...]), (STAGE_NOTE, bytes), (STAGE_END,),
+    # (STAGE_ARRIVED, id, meta, held), (STAGE_FAILED, rank, bytes); None: the time is over. held is
+    # a StageBuffer if the value came from another rank, until keep gives another object.
+    def next(self, timeout: float | None = None, /) -> tuple[Any, ...] | None: ...
+    def done(self, call: int, made: list[tuple[bytes, int, int, object]], /) -> None: ...
+    def keep(self, value: int, held: object, /) -> None: ...  # of the last event
+    def fail(self, text: Buffer, /) -> None: ...
+    def current(self) -> Task | None: ...
+    def stats(self) -> dict[str, int]: ...
+    def leave(self) -> None: ...
+    def close(self) -> None: ...  # at any time; calls that wait return
 
 def exit_with(status: int, instead_of: int, /) -> None: ...
 def time_s(name: str, /) -> float: ...  # KeyError: src/base/times.h has none of this name

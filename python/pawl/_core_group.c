@@ -386,6 +386,11 @@ PyObject *core_group_wrap(struct pawl_group *group)
 	return (PyObject *)made;
 }
 
+struct pawl_group *core_group(PyObject *group)
+{
+	return group == Py_None ? NULL : ((struct group *)group)->group;
+}
+
 static PyObject *group_admit(struct group *self, PyObject *args)
 {
 	struct pawl_group *next = NULL;

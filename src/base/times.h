@@ -196,6 +196,9 @@ struct pawl_err;
 		"A group's thread without operations for so long sleeps until it is woken.")       \
 	X(GROUP_GOODBYE, "group_goodbye", 100 * NS_PER_MS, SEEN,                                   \
 		"How long a rank that leaves a group waits for the others to learn of it.")        \
+	X(STAGE_GOODBYE, "stage_goodbye", 500 * NS_PER_MS, SEEN,                                   \
+		"How long a rank that leaves a pipeline waits until what it has issued is "        \
+		"sent.")                                                                           \
 	X(SHRINK_JOIN, "shrink_join", 10 * NS_PER_S, SEEN,                                         \
 		"How long the remaining ranks have to join again.")                                \
 	X(SHRINK_GONE, "shrink_gone", 2 * NS_PER_S, SEEN,                                          \

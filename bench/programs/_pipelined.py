@@ -196,6 +196,7 @@ def look_at(ours: Ours, ids: torch.Tensor) -> Found:
     before = ours.stats()
     live = Live(ours.pipeline.units, ours.pipeline.world.stage)
     ours.step(ids)
+    assert live.most > 0, "no activation was seen"
     after = ours.stats()
     stage = ours.pipeline.world.stage
     units = [place.unit for place in plan.places if place.stage == stage]

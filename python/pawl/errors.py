@@ -9,6 +9,7 @@ from pawl._core import PawlError
 _CODES: Final = {
     "PAWL_EIO": -2,
     "PAWL_ENOENT": -4,
+    "PAWL_EEXIST": -5,
     "PAWL_EINVAL": -6,
     "PAWL_ECORRUPT": -7,
     "PAWL_EBUSY": -8,
@@ -18,6 +19,7 @@ _CODES: Final = {
     "PAWL_EMISMATCH": -12,
     "PAWL_ENOTSUP": -13,
     "PAWL_ECANCELED": -14,
+    "PAWL_ELIMIT": -15,
 }
 
 __all__ = ["ECHANGED", "NotDurable", "PawlError", "error"]

@@ -1,0 +1,242 @@
+"""Pipelines: a PyTorch model that is too big for one device, divided over several ranks.
+
+    import pawl.pipeline as pp
+
+    pp.init(stages=4, microbatches=8)
+    model = pp.DistributedModel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    @pp.step
+    def train_step(batch):
+        loss = model(**batch).loss
+        model.backward(loss)
+        return loss
+
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = train_step(batch).reduce_mean()
+        optimizer.step()
+
+Every rank runs the whole script. The step function runs at the first stage, once for each
+microbatch; other ranks carry out the modules that they have. See docs/pipeline.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pawl.errors import error
+from pawl.pipeline import _clip, _results, _state
+from pawl.pipeline._cut import divide
+from pawl.pipeline._model import DistributedModel
+from pawl.pipeline._results import StepOutput
+
+__all__ = [
+    "DistributedModel",
+    "StepOutput",
+    "clip_grad_norm_",
+    "init",
+    "local_named_parameters",
+    "partition",
+    "rank",
+    "replica",
+    "replicas",
+    "set_partition",
+    "shutdown",
+    "stages",
+    "step",
+    "trace",
+]
+
+
+def init(
+    stages: int,
+    microbatches: int | None = None,
+    schedule: str = "auto",
+    *,
+    memory: int | None = None,
+    memory_weight: float = 0.0,
+    partition: Mapping[str, int] | None = None,
+    frame: Sequence[str] = (),
+    units: Sequence[str] = (),
+    tied: str = "auto",
+    seed: int = 0,
+) -> None:
+    """Joins the ranks that a launcher has started, as pipelines of ``stages`` ranks each.
+
+    Ranks r * stages to (r + 1) * stages - 1 are replica r. torch.distributed is initialised with
+    the backend "pawl", unless it is already. All ranks pass the same arguments.
+
+    ``microbatches``: parts of a step's batch; default: 2 * stages. ``schedule``: "simple", "1f1b"
+    or "auto", the faster one that fits. ``memory``: bytes that a stage may use for parameters,
+    their gradients and optimizer state, and activations; None: no limit. ``memory_weight``: from 0
+    (balance time) to 1 (balance memory). ``partition``: stages of some modules, by path. ``frame``:
+    paths of modules that must not be units. ``tied``: what becomes of parameters that modules of
+    several stages share: "replicate", "visit" (one stage runs them all) or "auto". ``seed``: of
+    random numbers in the model, which do not depend on the number of stages.
+
+    Raises PawlError if the ranks do not divide into pipelines, or cannot be reached.
+    """
+    if stages < 1:
+        raise error("PAWL_EINVAL", f"pipeline: stages={stages}: must be at least 1")
+    if microbatches is None:
+        microbatches = 2 * stages
+    if microbatches < 1:
+        raise error("PAWL_EINVAL", f"pipeline: microbatches={microbatches}: must be at least 1")
+    if schedule not in ("auto", "simple", "1f1b"):
+        raise error(
+            "PAWL_EINVAL", f'pipeline: schedule={schedule!r}: must be "auto", "simple" or "1f1b"'
+        )
+    if tied not in ("auto", "replicate", "visit"):
+        raise error(
+            "PAWL_EINVAL", f'pipeline: tied={tied!r}: must be "auto", "replicate" or "visit"'
+        )
+    _state.begin(
+        _state.Setting(
+            stages,
+            microbatches,
+            schedule,
+            memory,
+            memory_weight,
+            dict(partition or {}),
+            tuple(frame),
+            tuple(units),
+            tied,
+            seed,
+        )
+    )
+    atexit.register(shutdown)
+
+
+def shutdown() -> None:
+    """Leaves the pipeline; the other ranks are notified. Called at exit."""
+    atexit.unregister(shutdown)
+    _state.end()
+
+
+def rank() -> int:
+    """This rank's stage, from 0 on."""
+    return _state.world().stage
+
+
+def stages() -> int:
+    """Number of stages of a pipeline."""
+    return _state.world().stages
+
+
+def replica() -> int:
+    """The number of this rank's pipeline, from 0 on."""
+    return _state.world().replica
+
+
+def replicas() -> int:
+    """Number of pipelines."""
+    return _state.world().replicas
+
+
+def set_partition(module: torch.nn.Module, stage: int) -> None:
+    """Puts a module of the model on a stage. Call it after DistributedModel, before the first
+    step, at all ranks.
+    """
+    model = _state.model()
+    for path, found in model.module.named_modules():
+        if found is module and path:
+            _state.setting().partition[path] = stage
+            return
+    raise error("PAWL_ENOENT", "pipeline: set_partition of a module that is not in the model")
+
+
+class partition:
+    """Modules that are made in it go to a stage: ``with pp.partition(1): self.head =
+    Linear(...)``.
+    """
+
+    def __init__(self, stage: int) -> None:
+        self._stage = stage
+
+    def __enter__(self) -> None:
+        self._plain = torch.nn.Module.__init__
+        plain, stage = self._plain, self._stage
+
+        def made(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+            plain(module, *args, **kwargs)
+            object.__setattr__(module, "_pawl_stage", stage)
+
+        torch.nn.Module.__init__ = made  # type: ignore[method-assign]
+
+    def __exit__(self, *_: Any) -> None:
+        torch.nn.Module.__init__ = self._plain  # type: ignore[method-assign]
+
+
+def step(function: Callable[..., Any] | None = None) -> Any:
+    """Makes a function the step function: ``@pp.step`` or ``@pp.step()``.
+
+    The function gets a microbatch: tensors among its arguments, and in lists, tuples and dicts
+    there, are divided along their first dimension; other arguments are passed on as they are. It
+    runs at rank 0 of a pipeline; other ranks' arguments are ignored. What it returns comes back at
+    every rank with a StepOutput in place of each tensor or other value. After a step with
+    ``model.backward``, ``.grad`` of ``model.local_parameters()`` has the gradients, averaged over
+    microbatches and replicas, added to what was there.
+
+    Raises what the function raises; at other ranks a PawlError that names rank, module and
+    exception. PawlError if a rank is lost. A pipeline that has failed cannot go on.
+    """
+    if function is None:
+        return step
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        model = _state.model()
+        split = functools.partial(_parts, function, args, kwargs)
+        if model._pipeline is None:
+            model.__dict__["_pipeline"] = divide(model, split)
+        return model._pipeline.step(split)
+
+    return run
+
+
+def _parts(function: Callable[..., Any], args: Any, kwargs: Any) -> list[Callable[[], Any]]:
+    """The function with the arguments of each microbatch."""
+    n = _state.setting().microbatches
+    split_args = [_results.split(a, n, f"argument {i + 1}") for i, a in enumerate(args)]
+    split_kwargs = {k: _results.split(v, n, f"argument {k}") for k, v in kwargs.items()}
+    return [
+        functools.partial(
+            function, *[a[i] for a in split_args], **{k: v[i] for k, v in split_kwargs.items()}
+        )
+        for i in range(n)
+    ]
+
+
+def clip_grad_norm_(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """Scales all gradients of the model so that their norm is at most ``max_norm``; returns the
+    norm before. As torch.nn.utils.clip_grad_norm_, over all stages; a parameter that several stages
+    have counts once. All ranks call it.
+    """
+    model = _state.model()
+    return _clip.clip(_state.world(), model._pipeline, max_norm, norm_type)
+
+
+def trace(path: str | os.PathLike[str]) -> None:
+    """Records the next step, at all ranks, which call it. The first stage of replica 0 writes the
+    file, which ``pawl pipe draw``, chrome://tracing and Perfetto read. Call it after the first
+    step.
+    """
+    pipeline = _state.model()._pipeline
+    if pipeline is None:
+        raise error(
+            "PAWL_EINVAL", "pipeline: pp.trace before the first step, which is not like others"
+        )
+    pipeline.trace_to = Path(path)
+
+
+def local_named_parameters() -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """As ``model.local_named_parameters()``."""
+    return _state.model().local_named_parameters()

@@ -1,0 +1,90 @@
+"""Which rank runs which unit, and who has which parameter: what all ranks agree on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch import nn
+
+from pawl.pipeline import _tables
+from pawl.pipeline._gradients import FRAME, Held
+from pawl.pipeline._owner import Unit
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A unit: path of its module, its stage and chunk; what its profile has shown."""
+
+    name: str
+    stage: int
+    chunk: int
+    draws: tuple[str, ...]  # modules in it that draw random numbers themselves
+    changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A plan as the runtime needs it. ``tasks``: of each stage, (kind, chunk, microbatch) in order.
+    ``reads``: parameters that the step function reads outside of their units. ``ahead``: how many
+    microbatches may be in flight.
+    """
+
+    units: tuple[Placed, ...]
+    tasks: tuple[tuple[tuple[int, int, int], ...], ...]
+    reads: tuple[str, ...]
+    ahead: int
+
+
+def make_units(model: nn.Module, layout: Layout) -> list[Unit]:
+    """The units, with their modules and parameters."""
+    names = {id(value): name for _, _, name, value in _tables.entries(model, "parameter")}
+    units = []
+    for i, placed in enumerate(layout.units):
+        unit = Unit(i, placed.name, model.get_submodule(placed.name), placed.stage, placed.chunk)
+        unit.draws, unit.changes = placed.draws, placed.changes
+        unit.parameters = [(names[id(p)], p) for p in unit.module.parameters()]
+        units.append(unit)
+    return units
+
+
+class Places:
+    """Where parameters and buffers are. ``parameter``, ``buffer``: rank and chunk by name in the
+    model; ``held``: holders of each parameter, in the model's order; ``metas`` of all.
+    """
+
+    def __init__(self, model: nn.Module, units: list[Unit], layout: Layout) -> None:
+        self.parameter: dict[str, tuple[int, int]] = {}
+        self.buffer: dict[str, tuple[int, int]] = {}
+        self.held: dict[str, Held] = {}
+        self.metas: dict[str, Any] = {}
+        holders: dict[str, list[Unit]] = {}
+        for unit in units:
+            for name, _ in unit.parameters:
+                holders.setdefault(name, []).append(unit)
+        frame_chunk = next((t[1] for t in layout.tasks[0]), 0)
+        for _, _, name, value in _tables.entries(model, "parameter"):
+            if name in self.held:
+                continue
+            of = holders.get(name, [])
+            numbers, ranks = [u.index for u in of], [u.rank for u in of]
+            self.parameter[name] = (of[0].rank, of[0].chunk) if of else (0, frame_chunk)
+            if not of or name in layout.reads:  # the first stage has what the program reads
+                numbers.append(FRAME)
+                ranks.append(0)
+                self.parameter[name] = (0, frame_chunk)
+            self.held[name] = Held(value, tuple(numbers), tuple(ranks))
+            self.metas[name] = _meta(value)
+        inside = {
+            id(buffer): (unit.rank, unit.chunk)
+            for unit in units
+            for buffer in unit.module.buffers()
+        }
+        for _, _, name, value in _tables.entries(model, "buffer"):
+            if id(value) in inside:
+                self.buffer[name] = inside[id(value)]
+                self.metas[name] = _meta(value)
+
+
+def _meta(value: Any) -> Any:
+    return value.dtype, tuple(value.shape), value.contiguous().stride()

@@ -1,0 +1,310 @@
+"""The model of a pipeline, and the step function."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pawl.errors import PawlError, error
+from pawl.pipeline import _record, _results, _stubs, _tables
+from pawl.pipeline._attributes import Attributes
+from pawl.pipeline._driver import Driver, outside
+from pawl.pipeline._gradients import FRAME, Gradients
+from pawl.pipeline._layout import Layout, Places, make_units
+from pawl.pipeline._owner import Owner, failure
+from pawl.pipeline._stubs import Reader, Stubs
+from pawl.pipeline._world import World
+
+
+class Pipeline:
+    """A model that is divided, at one rank."""
+
+    def __init__(
+        self, world: World, model: nn.Module, layout: Layout, microbatches: int, seed: int
+    ) -> None:
+        self.world = world
+        self.layout = layout
+        self.model = model
+        self.steps = 0
+        self.plan: Any = None
+        self.failed: BaseException | None = None
+        self.trace_to: Path | None = None  # where the next step's trace goes
+        self.gradients = Gradients(world.stage, microbatches, world.copies, world.pipeline)
+        self.owner = Owner(world.channel, model, self.gradients, f"{seed}/{world.replica}")
+        self.units = make_units(model, layout)
+        self.owner.take(self.units, world.stage)
+        self.places = Places(model, self.units, layout)
+        self.driver: Driver | None = None
+        self._hold(model)
+        if world.stage == 0:
+            self._drive(model)
+        else:
+            _stubs.refuse(self.units, world.stage)
+
+    def _hold(self, model: nn.Module) -> None:
+        """Makes what several ranks have equal, and drops what this one has not."""
+        mine = {}
+        for name, held in self.places.held.items():
+            self._copy(held)
+            if self.world.stage in held.ranks:
+                mine[name] = held
+            else:
+                held.parameter.data = torch.empty(0, dtype=held.parameter.dtype)
+        self.gradients.hold(mine, [u.index for u in self.units if u.rank == self.world.stage])
+        self.held = mine
+        if self.world.stages > 1:
+            model.register_state_dict_pre_hook(_refuse_whole)
+
+    def _copy(self, held: Any) -> None:
+        """The first holder's numbers for all stages that have the parameter; then the first
+        replica's for all replicas.
+        """
+        world = self.world
+        ranks = sorted(set(held.ranks))
+        data = held.parameter.data
+        if world.stage not in ranks:
+            return
+        dense = data.contiguous()
+        if len(ranks) > 1:
+            first = held.ranks[0]
+            if world.stage == first:
+                for rank in ranks:
+                    if rank != first:
+                        world.pipeline.send([dense], rank, 1).wait()
+            else:
+                world.pipeline.recv([dense], first, 1).wait()
+        if world.copies is not None:
+            options = torch.distributed.BroadcastOptions()
+            options.rootRank = 0
+            world.copies.broadcast([dense], options).wait()
+        if dense.data_ptr() != data.data_ptr():
+            data.copy_(dense)
+
+    def _drive(self, model: nn.Module) -> None:
+        self.driver = Driver(self.world.channel, self.world.stages, self.owner)
+        self._stubs = Stubs(self.driver, self.units)
+        self._reader = Reader(
+            self._stubs, {**self.places.parameter, **self.places.buffer}, self.places.metas
+        )
+        for kind, known, read in (
+            ("parameter", self.places.parameter, self._reader.parameter),
+            ("buffer", self.places.buffer, self._reader.buffer),
+        ):
+            names: dict[nn.Module, dict[str, str]] = {}
+            for module, name, whole, _ in _tables.entries(model, kind):
+                if whole in known:
+                    names.setdefault(module, {})[name] = whole
+            for module, of in names.items():
+                plain = getattr(module, f"_{kind}s")
+                module.__dict__[f"_{kind}s"] = _tables.Table(plain, of, read)
+        self.driver.counts = self._counts
+        inside = {id(m) for unit in self.units for m in unit.module.modules()}
+        self.driver.attributes = Attributes([m for m in model.modules() if id(m) not in inside])
+
+    def _counts(self, rank: int) -> list[list[int]]:
+        """Pairs of holder and number of backward calls of this step at a rank."""
+        counts = [
+            [u.index, self._stubs.backwards[u.index]]
+            for u in self.units
+            if u.rank == rank and u.index in self._stubs.backwards
+        ]
+        if rank in self._reader.backwards:
+            counts.append([FRAME, self._reader.backwards[rank]])
+        return counts
+
+    def local_state(self) -> dict[str, torch.Tensor]:
+        """See DistributedModel.local_state_dict."""
+        stage = self.world.stage
+        found = {name: held.parameter.detach() for name, held in self.held.items()}
+        for _, _, name, value in _tables.entries(self.model, "buffer"):
+            if self.places.buffer.get(name, (0, 0))[0] == stage:
+                found[name] = value
+        return found
+
+    def step(self, split: Callable[[], list[Callable[[], Any]]]) -> Any:
+        """One step. ``split`` makes the function for each microbatch, at the first stage."""
+        if self.failed is not None:
+            raise error(
+                "PAWL_ECANCELED",
+                f"pipeline: it has failed ({self.failed}); start again from a checkpoint",
+            )
+        self.steps += 1
+        path, self.trace_to = self.trace_to, None
+        self.owner.recorder = _record.Recorder() if path else None
+        try:
+            with _without_inference():
+                results = self._run(split)
+            with self.telling("the sum of gradients"):
+                self.gradients.finish()
+                self.world.meet()  # a step counts at all ranks, or at none
+            if path and self.owner.recorder:
+                _record.write(path, self.world, self.owner.recorder)
+        except BaseException as raised:
+            self.failed = raised
+            raise
+        finally:
+            if self.failed is not None:
+                self.world.leave()
+        return _results.merge(results)
+
+    def _run(self, split: Callable[[], list[Callable[[], Any]]]) -> Any:
+        self.owner.begin(self.steps)
+        with self.telling("a step" if self.driver is None else "the step function"):
+            self.world.channel.begin(self.layout.tasks[self.world.stage])
+            if self.driver is None:
+                return _results.decode(self.owner.serve())
+            self.driver.begin(self.steps)
+            self._stubs.begin()
+            self._reader.backwards.clear()
+            settled = [functools.partial(_settled, call) for call in split()]
+            results = self.driver.run(settled, self.layout.ahead)
+            self.driver.finish(_results.encode(results))
+            return results
+
+    @contextlib.contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """Tells an exception to all ranks. Raises instead of it what another rank has told, if that
+        rank has left meanwhile.
+        """
+        try:
+            yield
+        except BaseException as raised:
+            if hasattr(raised, "trace"):  # another rank has told it to all
+                raise
+            if getattr(raised, "name", "") == "PAWL_EPEER":
+                self.owner.explain()
+            with contextlib.suppress(PawlError):  # a rank is lost, or this one has left
+                self.world.channel.fail(failure(raised, what))
+            raise
+
+
+@contextlib.contextmanager
+def _without_inference() -> Iterator[None]:
+    """In torch's inference mode: no gradients, and tensors that can be followed."""
+    grad = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        yield
+
+
+def _settled(call: Callable[[], Any]) -> Any:
+    return _results.settle(call())
+
+
+class DistributedModel(nn.Module):
+    """A module as a pipeline. It is divided in the first step, by what a microbatch costs.
+
+    ``module``: the module, which stays as it is. Every rank makes it alike; its parameters are on
+    the CPU. After the first step, parameters that another rank has are empty; the objects stay, so
+    an optimizer may be made before.
+
+    Raises PawlError for a module that cannot be divided: one in DDP, or on another device.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        from pawl.pipeline import _state
+
+        super().__init__()
+        _refuse(model)
+        self.module = model
+        self.__dict__["_pipeline"] = None
+        self.__dict__["_profiled"] = None  # the backward pass while a profile is made
+        _state.register(self)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward, inside of a step function."""
+        if self._pipeline is not None and self._pipeline.driver is None:
+            raise outside()
+        return self.module(*args, **kwargs)
+
+    def backward(self, loss: torch.Tensor, gradient: torch.Tensor | None = None) -> None:
+        """The backward pass of this microbatch; instead of ``loss.backward()``."""
+        if self._profiled is not None:
+            self._profiled(loss, gradient)
+            return
+        if self._pipeline is None or self._pipeline.driver is None:
+            raise error("PAWL_EINVAL", "pipeline: model.backward works in a @pp.step function only")
+        self._pipeline.driver.backward(loss, gradient)
+
+    @property
+    def plan(self) -> Any:
+        """The plan: ``text()``, ``units``, ``save_model(path)``; None before the first step."""
+        return None if self._pipeline is None else self._pipeline.plan
+
+    def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Name in the module, and parameter, of those that this rank has and trains. Before the
+        first step, all.
+        """
+        if self._pipeline is None:
+            yield from self.module.named_parameters()
+            return
+        for name, held in self._pipeline.held.items():
+            yield name, held.parameter
+
+    def local_state_dict(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers that this rank has, by their names in the module, without copies.
+        Buffers outside of units are the first stage's. ``state_dict()`` of a model with several
+        stages is refused once it is divided: it would have empty tensors.
+        """
+        if self._pipeline is None:
+            return dict(self.module.state_dict())
+        return self._pipeline.local_state()
+
+    def local_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that this rank has."""
+        for _, parameter in self.local_named_parameters():
+            yield parameter
+
+
+def _refuse_whole(*_: Any) -> None:
+    raise error(
+        "PAWL_ENOTSUP",
+        "pipeline: state_dict() of a divided model would have empty tensors for other stages; "
+        "use model.local_state_dict() at each rank",
+    )
+
+
+def _refuse(model: nn.Module) -> None:
+    if isinstance(model, DistributedDataParallel):
+        raise error(
+            "PAWL_EINVAL",
+            "pipeline: the model is in DistributedDataParallel; give the module itself, replicas "
+            "are averaged by the pipeline",
+        )
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if value.device.type != "cpu":
+            raise error(
+                "PAWL_ENOTSUP",
+                f"pipeline: {name} is on {value.device}; pipelines compute on the CPU so far, make "
+                "the model there",
+            )
+
+
+def check_alike(world: World, model: nn.Module) -> None:
+    """Refuses models that differ between ranks, by the first difference."""
+    listing = [
+        (name, str(p.dtype), list(p.shape), p.requires_grad) for name, p in model.named_parameters()
+    ]
+    text = json.dumps(listing)
+    digest = int.from_bytes(
+        hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True
+    )
+    found = world.gather(digest)
+    other = [rank for rank, d in enumerate(found) if d != found[0]]
+    if not other:
+        return
+    theirs = json.loads(world.broadcast(text.encode() if world.rank == 0 else None))
+    message = f"pipeline: the model of rank {other[0]} is not that of rank 0"
+    for mine, first in zip(json.loads(text), theirs, strict=False):
+        if mine != first:
+            message += f": rank {world.rank} has {mine[:3]}, rank 0 has {first[:3]}"
+            break
+    raise error("PAWL_EMISMATCH", message)

@@ -133,7 +133,9 @@ def mpirun() -> list[str]:
     if shutil.which("mpirun") is None:
         pytest.skip("no mpirun (apt-get install openmpi-bin)")
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return ["mpirun", *root, "--oversubscribe", "-np", "2", sys.executable]
+    # In a world, loopback has two addresses, and Open MPI then takes it only if it is named.
+    where = ["--mca", "oob_tcp_if_include", "lo"]
+    return ["mpirun", *root, "--oversubscribe", *where, "-np", "2", sys.executable]
 
 
 @pytest.mark.slow("torchrun")

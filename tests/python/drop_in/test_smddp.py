@@ -70,7 +70,9 @@ def mpirun(world: int, *options: str) -> list[str]:
     if shutil.which("mpirun") is None:
         pytest.skip("no mpirun (apt-get install openmpi-bin)")
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return ["mpirun", *root, "--oversubscribe", "-np", str(world), *options, sys.executable]
+    # In a world, loopback has two addresses, and Open MPI then takes it only if it is named.
+    where = options or ("--mca", "oob_tcp_if_include", "lo")
+    return ["mpirun", *root, "--oversubscribe", "-np", str(world), *where, sys.executable]
 
 
 LAUNCHERS = pytest.mark.parametrize("launcher", [torchrun, pawl_run, mpirun])

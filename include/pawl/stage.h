@@ -79,7 +79,7 @@ struct pawl_stage_call {
 	uint32_t needs_n;           /* number of needs */
 	const uint64_t *needs; /* values that it takes, in the caller's order; repeats allowed */
 	uint32_t blob_len;     /* bytes of blob */
-	const void *blob;      /* what to do; passed on as it is */
+	const void *blob;      /* bytes that say what the call does, for the owner's program */
 };
 
 /*

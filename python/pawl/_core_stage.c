@@ -500,7 +500,7 @@ static PyMethodDef stage_methods[] = {
 	{"current", (PyCFunction)stage_current, METH_NOARGS,
 		"current() -> first task that is not drained, or None"},
 	{"stats", (PyCFunction)stage_stats, METH_NOARGS, "stats() -> dict"},
-	{"leave", (PyCFunction)stage_leave, METH_NOARGS, "core_stage_leave()"},
+	{"leave", (PyCFunction)stage_leave, METH_NOARGS, "leave()"},
 	{"close", (PyCFunction)stage_close, METH_NOARGS, "close()"},
 	{NULL, NULL, 0, NULL},
 };

@@ -26,7 +26,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ __all__ = [
     "StepOutput",
     "clip_grad_norm_",
     "init",
-    "local_named_parameters",
     "partition",
     "rank",
     "replica",
@@ -196,7 +195,7 @@ def step(function: Callable[..., Any] | None = None) -> Any:
         model = _state.model()
         split = functools.partial(_parts, function, args, kwargs)
         if model._pipeline is None:
-            model.__dict__["_pipeline"] = divide(model, split)
+            model._pipeline = divide(model, split)
         return model._pipeline.step(split)
 
     return run
@@ -235,8 +234,3 @@ def trace(path: str | os.PathLike[str]) -> None:
             "PAWL_EINVAL", "pipeline: pp.trace before the first step, which is not like others"
         )
     pipeline.trace_to = Path(path)
-
-
-def local_named_parameters() -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """As ``model.local_named_parameters()``."""
-    return _state.model().local_named_parameters()

@@ -24,7 +24,7 @@ class Attributes:
     def __init__(self, modules: list[nn.Module]) -> None:
         self._modules = modules
         self._before: list[dict[str, Any]] = []
-        self._others: Kept = {}  # what is not the fiber's, where it has set something
+        self._others: Kept = {}  # values that the fiber has covered with its own
 
     def enter(self, kept: Kept) -> None:
         """Puts back what a fiber has set, before it goes on."""

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -192,6 +192,24 @@ _DTYPES: Final = [
 _CODES: Final = {dtype: i for i, dtype in enumerate(_DTYPES)}
 _DIMS_MAX: Final = 10
 _WIDTH: Final = 4  # bytes of a size or stride
+
+
+Meta = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]  # type, sizes, strides in elements
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """What a tensor is."""
+    return tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def kept_meta(tensor: torch.Tensor) -> Meta:
+    """What a tensor is once settled. Not for placeholders."""
+    return meta_of(tensor if dense(tensor) else tensor.contiguous())
+
+
+def describe(metas: Iterable[Meta]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Types and shapes, as a part of a key."""
+    return tuple([(str(dtype).removeprefix("torch."), shape) for dtype, shape, _ in metas])
 
 
 @functools.lru_cache(maxsize=65536)

@@ -62,12 +62,12 @@ def _plan(model: DistributedModel, part: Callable[[], Any], setting: Setting) ->
     )
 
     def sample(backward: Callable[..., None]) -> Any:
-        model.__dict__["_profiled"] = backward
+        model._profiled = backward
         try:
             with torch.enable_grad():
                 return part()
         finally:
-            model.__dict__["_profiled"] = None
+            model._profiled = None
 
     return plan_model(model.module, sample, wishes)
 

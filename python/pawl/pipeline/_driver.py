@@ -8,6 +8,7 @@ its own rank's list comes to it, or when its rank has nothing else to do.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -35,8 +36,6 @@ from pawl.pipeline._placeholder import Placeholder, Ref
 _RECIPES_MAX: Final = 65536  # recipes of one step
 _KEPT_MAX: Final = 4096  # recipes that are kept for the next step
 _BEGUN_MAX: Final = 64  # microbatches that have begun and wait; each has a thread
-
-Meta = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
 
 
 def outside() -> PawlError:
@@ -237,21 +236,24 @@ class Driver:
             plain = plain.clone()  # the program may change its tensor before the call runs
         ref = Ref(self, self._next_id, 0, 0, 0)  # 0 bytes: it does not decide where calls run
         self._next_id += 1
-        self._stage.put(ref.id, _packed(plain), plain.data_ptr(), plain.nbytes, plain)
+        meta = _codec.pack_meta(*_codec.meta_of(plain))
+        self._stage.put(ref.id, meta, plain.data_ptr(), plain.nbytes, plain)
         fiber.reals[id(tensor)] = (tensor, version, ref)
         return ref
 
     def made(
-        self, number: int, rank: int, chunk: int, metas: tuple[Meta, ...]
+        self, number: int, rank: int, chunk: int, metas: tuple[_codec.Meta, ...]
     ) -> list[Placeholder]:
         """Placeholders for the values of a call."""
-        return [
-            Placeholder(Ref(self, number + i, rank, chunk, _nbytes(dtype, shape)), dtype, shape, s)
-            for i, (dtype, shape, s) in enumerate(metas)
-        ]
+        made = []
+        for i, (dtype, shape, strides) in enumerate(metas):
+            nbytes = math.prod(shape) * dtype.itemsize
+            ref = Ref(self, number + i, rank, chunk, nbytes)
+            made.append(Placeholder(ref, dtype, shape, strides))
+        return made
 
     def operate(
-        self, recipe: Any, tensors: list[torch.Tensor], metas: tuple[Meta, ...], random: bool
+        self, recipe: Any, tensors: list[torch.Tensor], metas: tuple[_codec.Meta, ...], random: bool
     ) -> list[Placeholder]:
         """Runs an operator at the rank that has most of its operands."""
         sizes: dict[tuple[int, int], int] = {}
@@ -292,14 +294,3 @@ class Driver:
 
 def _tensor(meta: bytes, value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else _codec.rebuild(meta, value)
-
-
-def _packed(tensor: torch.Tensor) -> bytes:
-    return _codec.pack_meta(tensor.dtype, tuple(tensor.shape), tensor.stride())
-
-
-def _nbytes(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count * dtype.itemsize

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
@@ -75,13 +76,13 @@ class _Worker:
         self._turn = threading.Semaphore(0)
         self._back = threading.Semaphore(0)
         self._fiber: Fiber | None = None
-        self._modes = _Modes()
-        self._context = contextvars.copy_context()
         threading.Thread(target=self._loop, name="pawl fiber", daemon=True).start()
 
     def begin(self, fiber: Fiber) -> None:
+        """Runs a fiber, with the modes and context variables of the thread that calls."""
         self._fiber = fiber
-        self._modes = _Modes()
+        self._modes = modes_now(torch.is_grad_enabled())
+        self._cache = torch.is_autocast_cache_enabled()
         self._context = contextvars.copy_context()
         self.go_on()
 
@@ -105,7 +106,7 @@ class _Worker:
                 return
             _current.fiber = fiber
             try:
-                with self._modes:
+                with in_modes(self._modes, self._cache):
                     fiber.result = self._context.run(fiber.call)
             except BaseException as raised:  # handed to the driver's thread, whatever it is
                 fiber.error = raised
@@ -119,41 +120,26 @@ class _Worker:
 
 _DEVICES: Final = ("cpu", "cuda")
 
-
-class _Modes:
-    """Modes of torch that belong to a thread: taken from one thread, set in another."""
-
-    def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
-        self.autocast = [
-            (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES
-        ]
-        self.cache = torch.is_autocast_cache_enabled()
-        self._stack: list[Any] = []
-
-    def key(self) -> tuple[Any, ...]:
-        """These modes as a part of a key."""
-        return (self.grad, *[(d, on, str(t)[6:]) for d, on, t in self.autocast if on])
-
-    def __enter__(self) -> None:
-        grad = torch.set_grad_enabled(self.grad)
-        casts = [
-            torch.autocast(d, dtype=dtype, enabled=on, cache_enabled=self.cache)
-            for d, on, dtype in self.autocast
-            if on
-        ]
-        for mode in casts:
-            mode.__enter__()
-        self._stack = [grad, *casts]
-
-    def __exit__(self, *_: Any) -> None:
-        grad, *casts = self._stack
-        for mode in reversed(casts):
-            mode.__exit__(None, None, None)
-        grad.__exit__(None, None, None)
-        self._stack = []
+Modes = tuple[Any, ...]  # whether gradients are recorded; then autocast's devices, with dtypes
 
 
-def modes_key() -> tuple[Any, ...]:
-    """This thread's modes of autocast as a part of a key."""
-    return _Modes().key()[1:]
+def modes_now(grad: bool) -> Modes:
+    """This thread's modes, as a part of a key. ``grad``: whether gradients are recorded."""
+    casts = [
+        (device, str(torch.get_autocast_dtype(device)).removeprefix("torch."))
+        for device in _DEVICES
+        if torch.is_autocast_enabled(device)
+    ]
+    return (grad, *casts)
+
+
+@contextmanager
+def in_modes(modes: Modes, cache: bool = True) -> Iterator[None]:
+    """Sets modes in this thread. ``cache``: whether autocast keeps the weights that it casts."""
+    grad, *casts = modes
+    with ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(grad))
+        for device, dtype in casts:
+            cast = torch.autocast(device, dtype=getattr(torch, dtype), cache_enabled=cache)
+            stack.enter_context(cast)
+        yield

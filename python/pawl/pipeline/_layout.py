@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from pawl.pipeline import _tables
+from pawl.pipeline import _codec, _tables
 from pawl.pipeline._gradients import FRAME, Held
 from pawl.pipeline._owner import Unit
 
@@ -74,7 +74,7 @@ class Places:
                 ranks.append(0)
                 self.parameter[name] = (0, frame_chunk)
             self.held[name] = Held(value, tuple(numbers), tuple(ranks))
-            self.metas[name] = _meta(value)
+            self.metas[name] = _codec.kept_meta(value)
         inside = {
             id(buffer): (unit.rank, unit.chunk)
             for unit in units
@@ -83,8 +83,4 @@ class Places:
         for _, _, name, value in _tables.entries(model, "buffer"):
             if id(value) in inside:
                 self.buffer[name] = inside[id(value)]
-                self.metas[name] = _meta(value)
-
-
-def _meta(value: Any) -> Any:
-    return value.dtype, tuple(value.shape), value.contiguous().stride()
+                self.metas[name] = _codec.kept_meta(value)

@@ -215,8 +215,8 @@ class DistributedModel(nn.Module):
         super().__init__()
         _refuse(model)
         self.module = model
-        self.__dict__["_pipeline"] = None
-        self.__dict__["_profiled"] = None  # the backward pass while a profile is made
+        self._pipeline: Pipeline | None = None
+        self._profiled: Callable[..., None] | None = None  # backward pass while a profile is made
         _state.register(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -46,13 +46,13 @@ def operate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func is _ITEM:
         return first.fetch().item()
     if func in _ALIASES:
-        made = Placeholder(first.ref, first.dtype, tuple(first.shape), first.stride())
+        made = Placeholder(first.ref, *_codec.meta_of(first))
         made.join(first, None)
         return made
     if func._schema.is_mutable:
         return _change(driver, func, args, kwargs)
     tensors, key = _codec.flatten((args, kwargs), str(func))
-    signature = (func, key, tuple([(t.dtype, t.shape, t.stride()) for t in tensors]))
+    signature = (func, key, tuple([_codec.meta_of(t) for t in tensors]))
     known = driver.known.get(signature)
     if known is None:
         known = driver.known[signature] = _learn(func, args, kwargs, key)
@@ -84,19 +84,8 @@ def _learn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -
         return _HERE
     if not outs or any(t.device.type != "meta" for t in outs) or not _tensors_only(out_key):
         return _HERE
-    metas = tuple([_meta(t) for t in outs])
-    return Known(("op", str(func), key, _expected(metas)), out_key, metas, _viewed(func))
-
-
-def _expected(metas: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Types and shapes, for the rank that computes to compare."""
-    return tuple([(str(m[0]).removeprefix("torch."), tuple(m[1])) for m in metas])
-
-
-def _meta(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]:
-    if not _codec.dense(tensor):  # a rank keeps only dense memory
-        tensor = tensor.contiguous()
-    return tensor.dtype, tuple(tensor.shape), tensor.stride()
+    metas = tuple([_codec.kept_meta(t) for t in outs])
+    return Known(("op", str(func), key, _codec.describe(metas)), out_key, metas, _viewed(func))
 
 
 def _tensors_only(key: Any) -> bool:
@@ -143,7 +132,7 @@ def _change(driver: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     views = [p for p in members if p.chain]
     recipe = ("in place", str(func), key, slot, target.chain, tuple([v.chain for v in views]))
     base = _base(target, members)
-    metas = [(p.dtype, tuple(p.shape), p.stride()) for p in (base, *views)]
+    metas = [_codec.meta_of(p) for p in (base, *views)]
     made = driver.operate(recipe, [base, *tensors], tuple(metas), _is_random(func))
     if target.aliases:
         target.aliases.ref = made[0].ref

@@ -20,6 +20,7 @@ from torch import nn
 from pawl import _core
 from pawl.errors import PawlError, error
 from pawl.pipeline import _codec
+from pawl.pipeline._fibers import in_modes
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._notes import (
     CALL_HEAD,
@@ -71,7 +72,7 @@ class Owner:
         self._recipes: dict[int, Callable[..., list[torch.Tensor]]] = {}
         self._graphs: dict[int, _Graph] = {}
         self._asked: dict[int, list[torch.Tensor]] = {}
-        self._doing = ""  # what a failure names
+        self._doing = ""  # name of the unit or operator that runs, for errors
         self._microbatch = 0
         self._computing = False  # a unit's forward pass runs
         self._visits: dict[tuple[int, str], int] = {}  # calls of modules that draw, in this step
@@ -148,15 +149,7 @@ class Owner:
             raise
         self._stage.done(
             number,
-            [
-                (
-                    _codec.pack_meta(t.dtype, tuple(t.shape), t.stride()),
-                    t.data_ptr(),
-                    t.nbytes,
-                    t,
-                )
-                for t in made
-            ],
+            [(_codec.pack_meta(*_codec.meta_of(t)), t.data_ptr(), t.nbytes, t) for t in made],
         )
         if self.recorder:
             self.recorder.add(task, begun_ns)
@@ -189,7 +182,7 @@ class Owner:
             args, kwargs = _codec.unflatten(key, given)
             self._computing = True
             try:
-                with _modes(modes):
+                with in_modes(modes):
                     result = unit.forward(*args, **kwargs)
             finally:
                 self._computing = False
@@ -348,21 +341,6 @@ _KINDS: Final[dict[str, Any]] = {
 }
 
 
-@contextmanager
-def _modes(modes: Any) -> Iterator[None]:
-    """torch's modes as they are in the driver's program."""
-    grad, *casts = modes
-    entered = [torch.autocast(d, dtype=getattr(torch, t)) for d, _, t in casts]
-    with torch.set_grad_enabled(grad):
-        for cast in entered:
-            cast.__enter__()
-        try:
-            yield
-        finally:
-            for cast in reversed(entered):
-                cast.__exit__(None, None, None)
-
-
 def _check_unchanged(
     unit: Unit, changed: Any, given: list[torch.Tensor], versions: list[int]
 ) -> None:
@@ -402,21 +380,16 @@ def find_operator(name: str) -> Any:
 # ---- results ----
 
 
-def describe(tensors: list[torch.Tensor]) -> list[tuple[str, tuple[int, ...]]]:
-    """Type and shape of each tensor."""
-    return [(str(t.dtype).removeprefix("torch."), tuple(t.shape)) for t in tensors]
-
-
 def _answer(key: Any, outs: list[torch.Tensor], given: list[torch.Tensor]) -> torch.Tensor:
     """What the driver asks about a unit's results, as the bytes of a tensor."""
     holders = [*given, *outs]
     at = len(given)
     metas = []
     for out in outs:
-        plain = out if _codec.dense(out) else out.contiguous()
-        dtype, shape = describe([plain])[0]
+        meta = _codec.kept_meta(out)
+        dtype, shape = _codec.describe([meta])[0]
         shares = tuple([i for i, t in enumerate(holders[:at]) if _share(out, t)])
-        metas.append((dtype, shape, plain.stride(), out.requires_grad, shares))
+        metas.append((dtype, shape, meta[2], out.requires_grad, shares))
         at += 1
     data = bytearray(_codec.encode((key, tuple(metas))))
     return torch.frombuffer(data, dtype=torch.uint8)
@@ -454,7 +427,7 @@ _REMEDY: Final = (
 
 
 def _compare_tensors(name: str, expected: Any, outs: list[torch.Tensor]) -> None:
-    found = tuple(describe(outs))
+    found = _codec.describe([_codec.meta_of(t) for t in outs])
     if found != expected:
         raise error(
             "PAWL_EMISMATCH",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pawl.errors import error
+from pawl.pipeline import _codec
 
 if TYPE_CHECKING:
     from pawl.pipeline._driver import Driver
@@ -44,7 +45,7 @@ class Aliases:
 
     def __init__(self, base: Placeholder) -> None:
         self.ref = base.ref  # the base's value
-        self.meta = (base.dtype, tuple(base.shape), base.stride())
+        self.meta = _codec.meta_of(base)
         self.members: list[weakref.ref[Placeholder]] = []
         # What has memory in common with these in one process: returns what is alive of it; and the
         # unit by whose call.

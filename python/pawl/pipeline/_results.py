@@ -85,7 +85,7 @@ def encode(results: list[tuple[Any, list[torch.Tensor]]]) -> bytes:
     for key, tensors in results:
         metas = []
         for tensor in tensors:
-            meta = _codec.pack_meta(tensor.dtype, tuple(tensor.shape), tensor.stride())
+            meta = _codec.pack_meta(*_codec.meta_of(tensor))
             shared = tensor.nbytes <= SHARED_BYTES_MAX
             metas.append((meta.hex(), tensor.nbytes if shared else -1))
             if shared:

@@ -12,8 +12,8 @@ from pawl.errors import error
 from pawl.pipeline import _codec
 from pawl.pipeline._divide import _leaves
 from pawl.pipeline._divide._trace import spell
-from pawl.pipeline._driver import Driver, Meta, outside
-from pawl.pipeline._fibers import current, modes_key
+from pawl.pipeline._driver import Driver, outside
+from pawl.pipeline._fibers import current, modes_now
 from pawl.pipeline._owner import Unit
 from pawl.pipeline._placeholder import Placeholder, Ref
 
@@ -24,7 +24,7 @@ class Template(NamedTuple):
     """What a unit returns for arguments of certain types and shapes."""
 
     key: Any
-    metas: tuple[Meta, ...]  # results, then the arguments that it changes in place
+    metas: tuple[_codec.Meta, ...]  # results, then the arguments that it changes in place
     grads: tuple[bool, ...]  # whether each has a gradient
     # numbers, among arguments and results, of what may share memory with each
     shares: tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ class Stubs:
     def _stub(self, unit: Unit) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
             if current() is None:
-                self._driver.fiber()  # raises
+                raise outside()
             return self._call(unit, args, kwargs)
 
         return forward
@@ -75,7 +75,7 @@ class Stubs:
             or any(t.requires_grad for t in tensors)
         )
         wants = tuple([grad and t.requires_grad for t in tensors])
-        call = _Call(self, unit, key, wants, (grad, *modes_key()))
+        call = _Call(self, unit, key, wants, modes_now(grad))
         call.changed = _changed(unit, args, kwargs) if unit.changes else ()
         for i in call.changed:
             if not isinstance(tensors[i], Placeholder):
@@ -95,14 +95,14 @@ class Stubs:
         with such arguments asks the owner, and waits.
         """
         unit = call.unit
-        metas = tuple([(t.dtype, t.shape, t.stride()) for t in tensors])
+        metas = tuple([_codec.meta_of(t) for t in tensors])
         signature = (unit.index, call.key, metas, call.wants, call.modes, unit.module.training)
         known = self._templates.get(signature)
         head = ("unit", unit.index, call.key, call.changed, call.wants, call.modes)
         issue = self._driver.issue
         place = unit.rank, unit.chunk
         if known is not None:
-            expected = known.key, tuple([(str(m[0])[6:], tuple(m[1])) for m in known.metas])
+            expected = known.key, _codec.describe(known.metas)
             outs = len(known.metas)
             return issue(*place, (*head, expected), tensors, outs), known
         number = issue(*place, (*head, None), tensors, 1)
@@ -110,9 +110,7 @@ class Stubs:
         key, described = _codec.decode(bytes(self._driver.fetch(ref).numpy()))
         known = Template(
             key,
-            tuple(
-                [(getattr(torch, d), tuple(s), tuple(strides)) for d, s, strides, *_ in described]
-            ),
+            tuple([(getattr(torch, dtype), *sizes) for dtype, *sizes, _, _ in described]),
             tuple([grad for _, _, _, grad, _ in described]),
             tuple([shares for *_, shares in described]),
         )
@@ -164,7 +162,7 @@ class UnitCall(torch.autograd.Function):
             *[t for t, grad in zip(made, call.grads, strict=True) if not grad]
         )
         ctx.call = call
-        ctx.metas = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors]
+        ctx.metas = [_codec.meta_of(t) for t in tensors]
         ctx.real = [not isinstance(t, Placeholder) for t in tensors]
         return tuple(made)
 
@@ -235,7 +233,7 @@ class Reader:
         self,
         stubs: Stubs,
         places: dict[str, tuple[int, int]],
-        metas: dict[str, Meta],
+        metas: dict[str, _codec.Meta],
     ) -> None:
         self.stubs = stubs
         self.places = places

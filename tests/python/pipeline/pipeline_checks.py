@@ -43,7 +43,7 @@ def pipeline(**setting: Any) -> Iterator[None]:
     try:
         yield
         if WORLD > 1:
-            dist.barrier()  # whoever is ahead must not leave the others alone
+            dist.barrier()  # no rank leaves while another is still in a step
     finally:
         pp.shutdown()
 

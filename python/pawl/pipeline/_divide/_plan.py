@@ -106,7 +106,7 @@ class Plan:
     shared: tuple[Shared, ...]
     never_called: tuple[str, ...]
     largest_s: float  # time of the largest stage for one microbatch
-    value: float  # what the cut minimised
+    value: float  # seconds, or a share with memory_weight, that the cut minimised
     bound: float  # proven: no cut has less
     step_s: float
     finish_s: float

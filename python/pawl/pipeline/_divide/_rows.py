@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from pawl.errors import error
 from pawl.pipeline._divide._profile import Costs
 
-CALL_S: Final = 50e-6  # what a call costs the driver, for each pass
-SERVE_S: Final = 40e-6  # what a call costs the stage that carries it out, beside the pass
+CALL_S: Final = 50e-6  # driver's time for a call of one pass, in seconds
+SERVE_S: Final = 40e-6  # time of the stage that carries it out, beside the pass itself
 ANY_STAGE: Final = -1
 SETS_MAX: Final = 64  # tied sets, as PAWL_PIPE_TIED_MAX
 FRAME_NAME: Final = "(frame)"

@@ -177,7 +177,7 @@ class Recorder:
             for t in (*tree.model.parameters(), *tree.model.buffers())
             if _is_simple(t)
         }
-        self._quiet = True  # what runs is not the step's
+        self._quiet = True  # the recorder's own work runs, not the step
         self._thread = threading.get_ident()
         self._mark = 0.0
         self._random: tuple[bytes, ...] = ()  # states of the generators at the mark

@@ -9,7 +9,6 @@ bytes of its operands (_operators.py). What needs the numbers themselves (``item
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,9 +46,9 @@ class Aliases:
         self.ref = base.ref  # the base's value
         self.meta = _codec.meta_of(base)
         self.members: list[weakref.ref[Placeholder]] = []
-        # What has memory in common with these in one process: returns what is alive of it; and the
-        # unit by whose call.
-        self.linked: list[tuple[Callable[[], Any], str]] = []
+        # What has memory in common with these in one process: other aliases, or a tensor of the
+        # step function's own; and the unit by whose call. Weak: values go with their last user.
+        self.linked: list[tuple[weakref.ref[Aliases] | weakref.ref[torch.Tensor], str]] = []
 
     def living(self) -> list[Placeholder]:
         """The placeholders that somebody still refers to."""
@@ -107,8 +106,8 @@ class Placeholder(torch.Tensor):
         mine = self._family()
         if isinstance(other, Placeholder):
             theirs = other._family()
-            mine.linked.append((theirs.living, unit))
-            theirs.linked.append((mine.living, unit))
+            mine.linked.append((weakref.ref(theirs), unit))
+            theirs.linked.append((weakref.ref(mine), unit))
         else:
             mine.linked.append((weakref.ref(other), unit))
 
@@ -125,7 +124,7 @@ class Placeholder(torch.Tensor):
         """
         if self.aliases is None:
             return
-        units = [unit for living, unit in self.aliases.linked if living()]
+        units = [unit for link, unit in self.aliases.linked if _is_alive(link())]
         if units or (views and len(self.aliases.living()) > 1):
             why = f"which {units[0]} has returned or taken" if units else "of which there are views"
             raise error(
@@ -165,6 +164,10 @@ class Placeholder(torch.Tensor):
 
     def __format__(self, spec: str) -> str:
         return self.fetch().__format__(spec)
+
+
+def _is_alive(linked: Aliases | torch.Tensor | None) -> bool:
+    return bool(linked.living()) if isinstance(linked, Aliases) else linked is not None
 
 
 def find(values: Any) -> Placeholder | None:

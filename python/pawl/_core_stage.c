@@ -130,14 +130,19 @@ static PyObject *stage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	return (PyObject *)self;
 }
 
+static void leave_pipeline(struct core_stage *self)
+{
+	self->users++;
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_stage_leave(self->stage);
+	Py_END_ALLOW_THREADS;
+	core_stage_leave(self);
+}
+
 static PyObject *stage_leave(struct core_stage *self, PyObject *unused)
 {
 	if (self->stage && !self->closing) {
-		self->users++;
-		Py_BEGIN_ALLOW_THREADS;
-		pawl_stage_leave(self->stage);
-		Py_END_ALLOW_THREADS;
-		core_stage_leave(self);
+		leave_pipeline(self);
 	}
 	Py_RETURN_NONE;
 }
@@ -146,11 +151,7 @@ static PyObject *stage_close(struct core_stage *self, PyObject *unused)
 {
 	if (self->stage && !self->closing) {
 		self->closing = true;
-		self->users++;
-		Py_BEGIN_ALLOW_THREADS;
-		pawl_stage_leave(self->stage);
-		Py_END_ALLOW_THREADS;
-		core_stage_leave(self);
+		leave_pipeline(self);
 	}
 	Py_RETURN_NONE;
 }

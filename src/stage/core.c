@@ -223,16 +223,23 @@ int stage_core_put(struct stage_core *core, const struct pawl_stage_value *value
 	return 0;
 }
 
-int stage_core_free(struct stage_core *core, uint64_t value, struct pawl_err *err)
+/* Finds the entry of a value that the driver names in the step, or makes it. */
+static int name_value(struct stage_core *core, uint64_t value, struct stage_value **entry,
+	struct pawl_err *err)
 {
 	int rv = stage_core_check_going(core, err);
-	struct stage_value *entry = rv == 0 ? stage_table_add(&core->table, value) : NULL;
+
+	*entry = rv == 0 ? stage_table_add(&core->table, value) : NULL;
+	return rv == 0 && !*entry ? no_memory(err, "value", value) : rv;
+}
+
+int stage_core_free(struct stage_core *core, uint64_t value, struct pawl_err *err)
+{
+	struct stage_value *entry;
+	int rv = name_value(core, value, &entry, err);
 
 	if (rv != 0) {
 		return rv;
-	}
-	if (!entry) {
-		return no_memory(err, "value", value);
 	}
 	entry->freed = true;
 	stage_table_settle(&core->table, entry);
@@ -241,14 +248,11 @@ int stage_core_free(struct stage_core *core, uint64_t value, struct pawl_err *er
 
 int stage_core_watch(struct stage_core *core, uint64_t value, struct pawl_err *err)
 {
-	int rv = stage_core_check_going(core, err);
-	struct stage_value *entry = rv == 0 ? stage_table_add(&core->table, value) : NULL;
+	struct stage_value *entry;
+	int rv = name_value(core, value, &entry, err);
 
 	if (rv != 0) {
 		return rv;
-	}
-	if (!entry) {
-		return no_memory(err, "value", value);
 	}
 	entry->claims++;
 	entry->watches++;

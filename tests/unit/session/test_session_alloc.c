@@ -100,7 +100,8 @@ static void run_saves(bool watch)
 		save(ckpt, memory, step, watch);
 	}
 	assert_int_equal(counts[WORKER] - before[WORKER], 0);
-	assert_in_range(counts[AGENT] - before[AGENT], 0, (unsigned long)SAVES * AGENT_CALLS);
+	/* the agent may still drop the record before the third save's when that is committed */
+	assert_in_range(counts[AGENT] - before[AGENT], 0, (SAVES + 1ul) * AGENT_CALLS);
 	free(memory);
 	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 }

@@ -32,7 +32,7 @@ static uint64_t content_max(enum stage_frame_kind kind)
 void stage_frame_encode(uint8_t *bytes, const struct stage_frame *frame)
 {
 	uint32_t words[4] = {htole32(FRAME_MAGIC), htole32((uint32_t)frame->kind),
-		htole32(frame->tag), 0};
+		htole32(frame->tag), htole32(frame->rank)};
 	uint64_t longs[2] = {htole64(frame->step), htole64(frame->len_bytes)};
 	size_t at = before_content(frame->kind);
 
@@ -64,7 +64,7 @@ int stage_frame_decode(struct stage_frame *frame, const uint8_t *bytes, struct p
 	kind = wire_get_u32(&in);
 	*frame =
 		(struct stage_frame){.kind = (enum stage_frame_kind)kind, .tag = wire_get_u32(&in)};
-	wire_get_u32(&in);
+	frame->rank = wire_get_u32(&in);
 	frame->step = wire_get_u64(&in);
 	frame->len_bytes = wire_get_u64(&in);
 	if (magic != FRAME_MAGIC || kind == 0 || kind >= FRAME_KINDS) {

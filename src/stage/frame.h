@@ -20,7 +20,7 @@ enum stage_frame_kind {
 	FRAME_BATCH = 1, /* records from the driver */
 	FRAME_NOTE,      /* a note that is too long for a batch */
 	FRAME_VALUE,     /* a value: its number and meta, in the frame; its bytes */
-	FRAME_FAIL,      /* the text of a rank that has failed */
+	FRAME_FAIL,      /* the text of a rank that has failed, from it or from another one */
 	FRAME_KINDS
 };
 
@@ -29,6 +29,7 @@ struct stage_frame {
 	uint64_t step;              /* step that the frame belongs to; 0: none */
 	uint64_t len_bytes;         /* bytes of the content; of a value, its bytes */
 	uint32_t tag;               /* tag of the message with the content; 0: it is in the frame */
+	uint32_t rank;              /* FAIL: rank that has failed; the sender may only relay it */
 	/* The content, in the frame; NULL: it follows as a message. */
 	const uint8_t *bytes;
 	struct pawl_stage_value value; /* VALUE: number, meta and length */

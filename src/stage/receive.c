@@ -161,18 +161,29 @@ static int apply_batch(struct pawl_stage *stage, const uint8_t *bytes, uint64_t 
 	return rv;
 }
 
-/* Under lock: keeps the text of the first rank that has failed. Takes bytes, which may be NULL. */
-static void apply_fail(struct pawl_stage *stage, uint32_t rank, uint8_t *bytes, uint32_t len_bytes)
+/* Under lock: keeps the text of the first rank that has failed, and relays it: this rank leaves for
+ * it, and whoever sees that first must know why. What cannot be relayed comes from the rank itself,
+ * maybe later. */
+static int apply_fail(struct pawl_stage *stage, struct stage_body *body, struct pawl_err *err)
 {
-	if (stage->failed) {
-		free(bytes);
-		return;
+	const struct stage_frame *frame = &body->frame;
+	uint32_t len_bytes = (uint32_t)frame->len_bytes;
+
+	if (frame->rank >= stage->ranks || frame->rank == stage->rank) {
+		return pawl_err_set(err, PAWL_EMISMATCH, "it tells of a failure of rank %u",
+			frame->rank);
 	}
+	if (stage->failed) {
+		return 0;
+	}
+	stage_queue_failure(stage, frame->rank, body->op.peer, body->bytes, len_bytes);
 	stage->failed = true;
-	stage->failed_rank = rank;
-	stage->failed_text = bytes;
+	stage->failed_rank = frame->rank;
+	stage->failed_text = body->bytes;
 	stage->failed_len = len_bytes;
+	body->bytes = NULL;
 	pthread_cond_broadcast(&stage->wake);
+	return 0;
 }
 
 /* Under lock: carries out a frame of the step that has begun, or of none. */
@@ -197,9 +208,7 @@ static int apply(struct pawl_stage *stage, struct stage_body *body, struct pawl_
 		body->memory = rv == 0 ? NULL : body->memory;
 		return rv;
 	default:
-		apply_fail(stage, body->op.peer, body->bytes, (uint32_t)frame->len_bytes);
-		body->bytes = NULL;
-		return 0;
+		return apply_fail(stage, body, err);
 	}
 }
 

@@ -220,8 +220,8 @@ int pawl_stage_watch(struct pawl_stage *stage, uint64_t value, struct pawl_err *
 	return rv == 0 ? stage_unlock(stage, stage_core_watch(&stage->core, value, err), err) : rv;
 }
 
-/* Under lock: queues the text of our failure for all other ranks. */
-static int queue_failure(struct pawl_stage *stage, const void *text, uint32_t len_bytes)
+int stage_queue_failure(struct pawl_stage *stage, uint32_t failed, uint32_t from, const void *text,
+	uint32_t len_bytes)
 {
 	int rv = 0;
 
@@ -229,7 +229,7 @@ static int queue_failure(struct pawl_stage *stage, const void *text, uint32_t le
 		bool fits = stage_frame_fits(FRAME_FAIL, len_bytes);
 		uint8_t *copy = NULL;
 
-		if (r == stage->rank) {
+		if (r == stage->rank || r == failed || r == from) {
 			continue;
 		}
 		copy = fits ? NULL : FAULT_MEM("stage.fail", malloc((size_t)len_bytes + 1));
@@ -238,6 +238,7 @@ static int queue_failure(struct pawl_stage *stage, const void *text, uint32_t le
 		}
 		rv = fits || copy ? stage_link_queue(stage, r,
 					    &(struct stage_frame){.kind = FRAME_FAIL,
+						    .rank = failed,
 						    .len_bytes = len_bytes,
 						    .bytes = fits ? text : copy},
 					    copy, NULL)
@@ -268,7 +269,7 @@ int pawl_stage_fail(struct pawl_stage *stage, const void *text, uint32_t len_byt
 	}
 	rv = stage_lock(stage, true, err);
 	if (rv == 0) {
-		rv = queue_failure(stage, text, len_bytes) == 0
+		rv = stage_queue_failure(stage, stage->rank, stage->rank, text, len_bytes) == 0
 			? 0
 			: pawl_err_set(err, PAWL_ENOMEM, "no memory for the text of a failure");
 		if (rv == 0 && !stage->failed) {

@@ -175,6 +175,13 @@ int stage_lock(struct pawl_stage *stage, bool anyhow, struct pawl_err *err);
  * err. Returns rv. */
 int stage_unlock(struct pawl_stage *stage, int rv, struct pawl_err *err);
 
+/* stage_driver.c */
+
+/* Under lock: queues the text of a rank that has failed for all ranks but that one, this one, and
+ * the one that it came from. PAWL_ENOMEM. */
+int stage_queue_failure(struct pawl_stage *stage, uint32_t failed, uint32_t from, const void *text,
+	uint32_t len_bytes);
+
 /* link.c; all under lock */
 
 /* The stage fails, unless it has before. */

@@ -156,6 +156,45 @@ static void expect_refused(uint32_t from, int code, const uint8_t *frame, const 
 	close_stages(NULL);
 }
 
+/* Writes a frame with the failure of a rank. */
+static void failure_of(uint8_t *bytes, uint32_t rank)
+{
+	stage_frame_encode(bytes,
+		&(struct stage_frame){.kind = FRAME_FAIL,
+			.rank = rank,
+			.len_bytes = 4,
+			.bytes = (const uint8_t *)"text"});
+}
+
+/* Rank 0 tells rank 2 alone that it has failed: rank 1 hears it from rank 2, which leaves. */
+static void a_failure_is_relayed_before_leaving(void **state)
+{
+	struct pawl_stage_event event;
+	uint8_t frame[FRAME_BYTES];
+
+	open_stages();
+	failure_of(frame, 0);
+	send_raw(0, 2, 0, frame, FRAME_BYTES);
+	OK(await_end(2, &event));
+	pawl_stage_leave(all.stage[2]);
+	OK(await_end(1, &event));
+	assert_int_equal(event.kind, PAWL_STAGE_FAILED);
+	assert_int_equal(event.rank, 0);
+	assert_int_equal(event.len_bytes, 4);
+	assert_memory_equal(event.bytes, "text", 4);
+	close_stages(NULL);
+}
+
+static void failures_of_nobody_end_the_stage(void **state)
+{
+	uint8_t frame[FRAME_BYTES];
+
+	failure_of(frame, RANKS);
+	expect_refused(1, PAWL_EMISMATCH, frame, "a failure of rank 4");
+	failure_of(frame, 2);
+	expect_refused(1, PAWL_EMISMATCH, frame, "a failure of rank 2");
+}
+
 /* A batch with one record. */
 static void batch_of(uint8_t *bytes, const struct stage_record *record, uint64_t step)
 {
@@ -310,6 +349,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_that_fails_tells_all),
+		cmocka_unit_test(a_failure_is_relayed_before_leaving),
+		cmocka_unit_test(failures_of_nobody_end_the_stage),
 		cmocka_unit_test(a_rank_that_leaves_is_named),
 		cmocka_unit_test(what_was_issued_before_leaving_arrives),
 		cmocka_unit_test(closing_in_the_middle),

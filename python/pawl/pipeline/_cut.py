@@ -77,7 +77,8 @@ def lay_out(plan: Plan) -> Layout:
     reads = dict.fromkeys(plan.frame.params)
     return Layout(
         tuple(
-            Placed(p.unit.path, p.stage, p.chunk, p.unit.draws, p.unit.changes) for p in plan.places
+            Placed(p.unit.path, p.stage, p.chunk, p.unit.draws, p.unit.changes, p.unit.updates)
+            for p in plan.places
         ),
         tuple(stage.tasks for stage in plan.stage),
         tuple(reads),

@@ -63,6 +63,8 @@ class Driver:
         self._sent: set[tuple[int, int]] = set()  # recipes that ranks have
         self._fibers = Fibers()
         self._waiting: dict[int, Fiber] = {}  # value -> fiber
+        self._begun: list[Fiber] = []  # fibers of this step, by microbatch
+        self._parked: list[Fiber] = []  # fibers that wait for their turn
         self.attributes = Attributes([])
         self.counts: Callable[[int], list[list[int]]] = lambda _: []  # see Gradients.finalise
 
@@ -86,8 +88,13 @@ class Driver:
         ``ahead``: how many microbatches may have begun while all of them wait for numbers, before
         their backward pass.
         """
-        fibers: list[Fiber] = []
+        self._begun = fibers = []
         while len(fibers) < len(calls) or not all(f.finished for f in fibers):
+            parked = next((f for f in self._parked if self._is_turn(f)), None)
+            if parked is not None:
+                self._parked.remove(parked)
+                self._resume(parked)
+                continue
             event = self._stage.next(0)
             if event is None and self._may_begin(fibers, len(calls), ahead):
                 fibers.append(Fiber(len(fibers), calls[len(fibers)]))
@@ -96,6 +103,18 @@ class Driver:
             self._handle(event or self._stage.next(None))
         self._finalise()
         return [f.result for f in fibers]
+
+    def _is_turn(self, fiber: Fiber) -> bool:
+        return all(f.backward or f.finished for f in self._begun[: fiber.microbatch])
+
+    def take_turn(self) -> None:
+        """Waits until the forward passes of all microbatches before this one are issued. The first
+        one never waits, so that all have their turn.
+        """
+        fiber = self.fiber()
+        if not self._is_turn(fiber):
+            self._parked.append(fiber)
+            fiber.wait()
 
     def _handle(self, event: Any) -> None:
         if event[0] == _core.STAGE_ARRIVED:
@@ -150,6 +169,7 @@ class Driver:
             pass
         self.dead.clear()
         self._waiting.clear()
+        self._begun = []
 
     def close(self) -> None:
         """Ends the fibers' threads."""

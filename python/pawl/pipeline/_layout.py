@@ -21,6 +21,7 @@ class Placed:
     chunk: int
     draws: tuple[str, ...]  # modules in it that draw random numbers themselves
     changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]"
+    updates: bool  # the unit changes its buffers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ def make_units(model: nn.Module, layout: Layout) -> list[Unit]:
     units = []
     for i, placed in enumerate(layout.units):
         unit = Unit(i, placed.name, model.get_submodule(placed.name), placed.stage, placed.chunk)
-        unit.draws, unit.changes = placed.draws, placed.changes
+        unit.draws, unit.changes, unit.updates = placed.draws, placed.changes, placed.updates
         unit.parameters = [(names[id(p)], p) for p in unit.module.parameters()]
         units.append(unit)
     return units

@@ -48,6 +48,7 @@ class Unit:
         self.parameters: list[tuple[str, nn.Parameter]] = []  # with names in the model
         self.draws: tuple[str, ...] = ()  # modules in it that draw random numbers themselves
         self.changes: tuple[str, ...] = ()  # arguments that it changes in place, as "args[0]"
+        self.updates = False  # the unit changes its buffers
 
 
 class _Graph(NamedTuple):
@@ -166,7 +167,8 @@ class Owner:
     ) -> Callable[..., list[torch.Tensor]]:
         """A forward pass. ``changed``: numbers of the tensors that it changes in place.
         ``wants``: whether the gradient of each tensor will be asked for. ``expected``: key and
-        (type, shape) of the results; None: the driver asks for them.
+        (type, shape) of the results; None: the driver asks for them. A last tensor, without an
+        entry in ``wants``, is what the call runs behind.
         """
         unit = self.units[index]
         grad = modes[0]
@@ -175,7 +177,7 @@ class Owner:
             self._doing = unit.name
             leaves = [
                 t.detach().requires_grad_() if want else t.detach()
-                for t, want in zip(tensors, wants, strict=True)
+                for t, want in zip(tensors, wants, strict=False)
             ]
             given = [t.clone() if i in changed else t for i, t in enumerate(leaves)]
             versions = [t._version for t in given]

@@ -50,6 +50,7 @@ class Stubs:
         self._driver = driver
         self._templates: dict[Any, Template] = {}
         self.backwards: dict[int, int] = {}  # backward calls of each unit in this step
+        self._last: dict[int, Placeholder] = {}  # a result of each unit that changes its buffers
         self._anchor = torch.empty(0, requires_grad=True)  # makes each call a node of the graph
         for unit in units:
             unit.module.forward = self._stub(unit)
@@ -57,6 +58,7 @@ class Stubs:
     def begin(self) -> None:
         """Begins a step."""
         self.backwards.clear()
+        self._last.clear()
         if len(self._templates) > TEMPLATES_MAX:
             self._templates.clear()
 
@@ -101,6 +103,8 @@ class Stubs:
         head = ("unit", unit.index, call.key, call.changed, call.wants, call.modes)
         issue = self._driver.issue
         place = unit.rank, unit.chunk
+        if unit.updates:
+            tensors = [*tensors, *self._behind(unit)]
         if known is not None:
             expected = known.key, _codec.describe(known.metas)
             outs = len(known.metas)
@@ -118,6 +122,19 @@ class Stubs:
         if known.metas:
             call.values = issue(*place, ("take",), [], len(known.metas), of=number)
         return number, known
+
+    def _behind(self, unit: Unit) -> list[torch.Tensor]:
+        """What a call of a unit that changes its buffers also needs, so that its calls run in the
+        order of microbatches: a result of the one before.
+        """
+        self._driver.take_turn()
+        last = self._last.get(unit.index)
+        return [] if last is None else [last]
+
+    def note(self, unit: Unit, made: list[Placeholder]) -> None:
+        """Notes the results of a call."""
+        if unit.updates and made:
+            self._last[unit.index] = made[0]
 
 
 class _Call:
@@ -144,7 +161,9 @@ class _Call:
         self.grads, self.shares = template.grads, template.shares
         first = self.number if self.values is None else self.values
         driver = self.stubs._driver
-        return driver.made(first, self.unit.rank, self.unit.chunk, template.metas)
+        made = driver.made(first, self.unit.rank, self.unit.chunk, template.metas)
+        self.stubs.note(self.unit, made)
+        return made
 
 
 class UnitCall(torch.autograd.Function):

@@ -7,6 +7,7 @@ that held.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest import mock
@@ -284,6 +285,18 @@ def batch_norm() -> None:
     modules = {"norm": lambda: nn.BatchNorm1d(WIDTH)}
     for microbatches in (1, 3):
         exact(forward, modules=modules, microbatches=microbatches, steps=2)
+
+    turns = itertools.count()
+
+    def waiting(model: Any, x: Tensor) -> Tensor:
+        """Every other microbatch waits, and its norm would run behind that of the next one."""
+        b = model.blocks
+        x = b[2](b[1](b[0](x)))
+        if next(turns) % 2 == 0:
+            x.sum().item()
+        return b[3](model.norm(x))
+
+    exact(waiting, modules=modules, microbatches=6, steps=2, schedule="simple")
 
 
 @check

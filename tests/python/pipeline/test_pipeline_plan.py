@@ -36,6 +36,7 @@ def make_unit(path: str, forward_s: float = 0.01, backward_s: float = 0.02, **mo
         "no_gradient": (),
         "draws": (),
         "changes": (),
+        "updates": False,
         "repeated": False,
     }
     return Unit(path, forward_s=forward_s, backward_s=backward_s, **(values | more))

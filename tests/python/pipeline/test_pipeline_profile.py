@@ -145,6 +145,29 @@ def test_what_is_said_of_each_unit() -> None:
     assert costs.measured and costs.clock == "cpu"
 
 
+def test_units_that_change_their_buffers_are_found() -> None:
+    class Assigns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = self.seen + 1
+            return x
+
+    class Reads(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.register_buffer("mask", torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.mask
+
+    model = nn.Sequential(Reads(), nn.BatchNorm1d(4), Assigns(), nn.BatchNorm1d(4).eval())
+    costs = measured(model, lambda backward: backward(model(torch.rand(3, 4)).sum()))
+    assert [unit.path for unit in costs.units if unit.updates] == ["1", "2"]
+
+
 def test_saved_bytes_are_those_that_autograd_keeps() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.ReLU())
     x = torch.rand(16, 8)

@@ -56,6 +56,7 @@ class Unit:
     no_gradient: tuple[str, ...]  # parameters that require a gradient, and get none
     draws: tuple[str, ...]  # modules in it that draw random numbers of torch's themselves
     changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]" or "kwargs['x']"
+    updates: bool  # the unit changes its buffers
     repeated: bool  # called where activations are computed again in the backward pass
 
 
@@ -264,6 +265,7 @@ class _Analysis:
                         if self._tree.params[n].requires_grad and n not in wanted
                     ),
                     changes=tuple(sorted({n for scope in inside for n in scope.changes})),
+                    updates=any(scope.updates for scope in inside),
                 )
             )
         outside = [trace.scopes[OUTSIDE]]
@@ -289,6 +291,7 @@ class _Analysis:
             no_gradient=(),
             draws=self._seen.draws(node),
             changes=(),
+            updates=False,
             repeated=any(scope.repeated for scope in inside),
         )
 

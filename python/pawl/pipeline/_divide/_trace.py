@@ -82,6 +82,7 @@ class Scope:
     operators: int = 0  # operators on tensors with a graph, outside of the scopes that it called
     draws: bool = False  # the call draws random numbers, outside of the scopes that it called
     changes: tuple[str, ...] = ()  # arguments changed in place
+    updates: bool = False  # the call changes buffers
     repeated: bool = False  # called where activations are computed again (checkpoint)
     # the graph's ends, until its backward pass has run
     roots: list[tuple[Tensor, int]] = dataclasses.field(default_factory=list)
@@ -138,6 +139,11 @@ def _warm_up() -> None:
     """Has torch import what its first backward pass needs."""
     leaf = torch.ones(1, requires_grad=True)
     torch.autograd.grad([leaf * 2], [leaf], [torch.ones(1)])
+
+
+def _versions(module: nn.Module) -> list[tuple[int, int]]:
+    """Identity and version of a module's buffers."""
+    return [(id(b), -1 if b.is_inference() else b._version) for b in module.buffers()]
 
 
 def _has_graph(tensor: Tensor) -> bool:
@@ -274,6 +280,7 @@ class Recorder:
             return given
 
         args, kwargs = _leaves.swap((args, kwargs), enter)
+        buffers = [] if self._survey else _versions(node.module)
         self._stack.append(index)
         try:
             with self._hooks(), self._watching(node):
@@ -285,6 +292,7 @@ class Recorder:
             self._stack.pop()
         if not self._survey:
             scope.changes = tuple(spell(n) for n, t, version in watched if t._version != version)
+            scope.updates = buffers != _versions(node.module)
         out = self._leave(caller, index, out)
         self._resume()
         return out

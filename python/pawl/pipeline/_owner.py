@@ -32,6 +32,8 @@ from pawl.pipeline._notes import (
 )
 from pawl.pipeline._record import Recorder
 
+_NEVER, _FIRST, _AGAIN = 0, 1, 2  # whether a unit draws random numbers
+_DRAWS_BITS: Final = 32  # of the generator's seed, for the number of a draw in a step
 EXPLAIN_S: Final = 1.0  # a rank that fails tells why before it leaves; its leave may come sooner
 
 
@@ -64,6 +66,7 @@ class Owner:
     ) -> None:
         self.units: list[Unit] = []
         self.step = 0
+        self._rank = 0
         self.result: bytes | None = None
         self.recorder: Recorder | None = None
         self._stage = stage
@@ -75,7 +78,9 @@ class Owner:
         self._asked: dict[int, list[torch.Tensor]] = {}
         self._doing = ""  # name of the unit or operator that runs, for errors
         self._microbatch = 0
-        self._computing = False  # a unit's forward pass runs
+        self._drawn: list[tuple[str, int, int]] = []  # draws in this step: path, microbatch, visit
+        self._draws = _NEVER
+        self._mark = 0  # seed of torch's generator before the first draw
         self._visits: dict[tuple[int, str], int] = {}  # calls of modules that draw, in this step
 
     def serve(self) -> bytes:
@@ -100,12 +105,15 @@ class Owner:
         """Prepares for a step."""
         self.step = step
         self.result = None
+        mark = self._hash(f"draws of stage {self._rank}") >> (2 + _DRAWS_BITS)
+        self._mark = mark << _DRAWS_BITS
 
     def end(self) -> None:
         """Drops what the step has left: graphs whose backward pass nobody asked for."""
         self._graphs.clear()
         self._asked.clear()
         self._visits.clear()
+        self._drawn.clear()
 
     def handle(self, event: Any) -> bool:
         """Carries out one event of the stage. Returns whether the step has ended."""
@@ -182,12 +190,8 @@ class Owner:
             given = [t.clone() if i in changed else t for i, t in enumerate(leaves)]
             versions = [t._version for t in given]
             args, kwargs = _codec.unflatten(key, given)
-            self._computing = True
-            try:
-                with in_modes(modes):
-                    result = unit.forward(*args, **kwargs)
-            finally:
-                self._computing = False
+            with in_modes(modes), self._counted(unit, _FIRST):
+                result = unit.forward(*args, **kwargs)
             outs, out_key = _codec.flatten(result, f"the result of {unit.name}")
             _check_unchanged(unit, changed, given, versions)
             outs += [given[i] for i in changed]
@@ -227,11 +231,9 @@ class Owner:
             found: list[Any] = [None] * (len(leaves) + len(trained))
             inputs = leaves + [p for _, p in trained]
             if pairs and inputs:
-                found = list(
-                    torch.autograd.grad(
-                        [o for o, _ in pairs], inputs, [g for _, g in pairs], allow_unused=True
-                    )
-                )
+                outs, grads = zip(*pairs, strict=True)
+                with self._counted(unit, _AGAIN):
+                    found = list(torch.autograd.grad(outs, inputs, grads, allow_unused=True))
             for (name, _), grad in zip(trained, found[len(leaves) :], strict=True):
                 if grad is not None:
                     self._gradients.add(unit.index, name, grad)
@@ -292,6 +294,7 @@ class Owner:
     def take(self, units: list[Unit], rank: int) -> None:
         """Takes the units of all ranks; those of this rank draw their random numbers by name."""
         self.units = units
+        self._rank = rank
         for unit in units:
             for path in unit.draws if unit.rank == rank else ():
                 if path == unit.name:
@@ -304,14 +307,58 @@ class Owner:
         """The forward of a module that draws random numbers, with a stream of its own."""
 
         def draw(*args: Any, **kwargs: Any) -> Any:
-            if not self._computing:
+            if self._draws == _NEVER:
                 return forward(*args, **kwargs)
-            place = self._microbatch, path
-            visit = self._visits[place] = self._visits.get(place, 0) + 1
+            if self._draws == _AGAIN:
+                number, visit = self._draw_again(path)
+            else:
+                number, place = len(self._drawn), (self._microbatch, path)
+                visit = self._visits[place] = self._visits.get(place, 0) + 1
+                self._drawn.append((path, self._microbatch, visit))
             with self._stream(path, visit):
-                return forward(*args, **kwargs)
+                found = forward(*args, **kwargs)
+            torch.default_generator.manual_seed(self._mark + number + 1)
+            return found
 
         return draw
+
+    @contextmanager
+    def _counted(self, unit: Unit, drawing: int) -> Iterator[None]:
+        """Says whether a unit draws for the first time, or again: where its backward pass computes
+        activations again (checkpoint), it draws what it drew then. Between draws, the seed of
+        torch's generator is the number of the next one, since a checkpoint puts that back.
+        """
+        if not unit.draws:
+            yield
+            return
+        state = torch.get_rng_state()
+        first = len(self._drawn) if drawing == _FIRST else -1
+        torch.default_generator.manual_seed(self._mark + first)
+        self._draws = drawing
+        try:
+            yield
+        finally:
+            self._draws = _NEVER
+            torch.set_rng_state(state)
+
+    def _draw_again(self, path: str) -> tuple[int, int]:
+        """Number and visit of the draw that a module repeats."""
+        number = torch.default_generator.initial_seed() - self._mark
+        if 0 <= number < len(self._drawn):
+            was, microbatch, visit = self._drawn[number]
+            if (was, microbatch) == (path, self._microbatch):
+                return number, visit
+        raise error(
+            "PAWL_ENOTSUP",
+            f"pipeline: {path} draws random numbers where activations are computed again, and they "
+            "would not be those of the forward pass; use "
+            "torch.utils.checkpoint.checkpoint(..., preserve_rng_state=True, use_reentrant=False)",
+        )
+
+    def _hash(self, name: str) -> int:
+        """64 bits, for this step."""
+        text = f"{self._seed}/{self.step}/{name}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
     @contextmanager
     def _stream(self, name: str, visit: int) -> Iterator[None]:
@@ -322,10 +369,8 @@ class Owner:
         if visit == 0:
             yield
             return
-        text = f"{self._seed}/{self.step}/{self._microbatch}/{name}/{visit}"
-        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
         state = torch.get_rng_state()
-        torch.default_generator.manual_seed(seed >> 1)
+        torch.default_generator.manual_seed(self._hash(f"{self._microbatch}/{name}/{visit}") >> 1)
         try:
             yield
         finally:

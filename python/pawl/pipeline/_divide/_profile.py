@@ -128,7 +128,7 @@ class Survey:
     def draws(self, node: Node) -> tuple[str, ...]:
         """Paths of the modules in a module's calls that draw random numbers themselves."""
         inside = [self.scopes[i] for i in self.within(self.calls.get(id(node.module), ()))]
-        return tuple(sorted({s.node.path for s in inside if s.draws and s.node is not None}))
+        return tuple(sorted({path for scope in inside for path in scope.draws}))
 
     def within(self, indexes: Iterable[int]) -> list[int]:
         """Scopes, and all that they called."""

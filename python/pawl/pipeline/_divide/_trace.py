@@ -80,7 +80,9 @@ class Scope:
     needs: dict[int, set[int]] = dataclasses.field(default_factory=dict)
     wanted: set[str] = dataclasses.field(default_factory=set)  # parameters with a gradient
     operators: int = 0  # operators on tensors with a graph, outside of the scopes that it called
-    draws: bool = False  # the call draws random numbers, outside of the scopes that it called
+    # Paths of modules that draw random numbers themselves: its own, outside of the scopes that it
+    # called; and where activations are computed again, those of modules that it called.
+    draws: set[str] = dataclasses.field(default_factory=set)
     changes: tuple[str, ...] = ()  # arguments changed in place
     updates: bool = False  # the call changes buffers
     repeated: bool = False  # called where activations are computed again (checkpoint)
@@ -187,6 +189,7 @@ class Recorder:
         self._thread = threading.get_ident()
         self._mark = 0.0
         self._random: tuple[bytes, ...] = ()  # states of the generators at the mark
+        self._inside: str | None = None  # path of the module that runs, if it has no scope
         self._mode = _Watch(self) if survey else None
         self._backwards = 0
         self._loss_needs: set[int] = set()
@@ -236,8 +239,15 @@ class Recorder:
         scope = self._scopes[self._stack[-1]]
         scope.forward_s += now - self._mark
         self._quiet = True
-        if self._survey and _preserve.random_state() != self._random:
-            scope.draws = True
+        self._note_draws(scope)
+
+    def _note_draws(self, scope: Scope) -> None:
+        if not self._survey or scope.node is None:
+            return
+        now = _preserve.random_state()
+        if now != self._random:
+            scope.draws.add(self._inside or scope.node.path)
+        self._random = now
 
     def _resume(self) -> None:
         if self._survey:
@@ -254,9 +264,16 @@ class Recorder:
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._quiet or threading.get_ident() != self._thread:
                 return original(*args, **kwargs)
-            if self._scopes[self._stack[-1]].repeated:
+            scope = self._scopes[self._stack[-1]]
+            if not scope.repeated:
+                return self._call(node, original, args, kwargs)
+            self._note_draws(scope)
+            caller, self._inside = self._inside, node.path
+            try:
                 return original(*args, **kwargs)
-            return self._call(node, original, args, kwargs)
+            finally:
+                self._note_draws(scope)
+                self._inside = caller
 
         return call
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
 
 from pawl import _core, _start, _stop
-from pawl._ckpt import _fence, _restore, _rng
+from pawl._ckpt import _fence, _parts, _restore, _rng
 from pawl._ckpt._partitions import RNG, Sharing, check_names, check_step, only_names
 from pawl._ckpt._saver import Save, Saver
 from pawl._ckpt._shards import take_apart
@@ -141,7 +141,8 @@ class Checkpointer(Saver):
         masks = _fence.guarded() if self._may_wait() else {}
         parts, sent = [], []
         for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
-            skeleton = self._partition(name).build(*take_apart(name, value))
+            taken = value if isinstance(value, _parts.Saved) else take_apart(name, value)
+            skeleton = self._partition(name).build(*taken)
             evicted = self._evicted.get(name, set())
             spans = _fence.Spans(skeleton, masks, self._host_watch, evicted)
             parts.append((name, skeleton, spans))

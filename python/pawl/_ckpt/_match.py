@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from pawl._ckpt import _parts
 from pawl._ckpt._fill import loses, no_copy, no_memory, once, repeats
 from pawl._ckpt._names import for_names, strip_names
 from pawl._ckpt._partitions import has_state
@@ -52,6 +53,7 @@ class Loaded:
         # Id of a shard -> name and shape of the whole tensor.
         self.shards: dict[int, tuple[str, Shape]] = {}
         self.reshard: Callable[..., bytes] = _no_shards  # Restore.reshard, for this partition
+        self.joined = False  # the model is divided by names: each shard is a whole tensor
 
     def fetch(self, key: int) -> torch.UntypedStorage:
         """Storage key, allocated at the first call."""
@@ -230,9 +232,16 @@ def _match_shard(
         plan.boxes.extend(loaded.copies(saved, start, box, local.data_ptr()))
         plan.touched.append(local)
     else:
-        buffer = torch.empty(box, dtype=saved.dtype, device="cpu")
-        plan.fills.extend(loaded.copies(saved, start, box, buffer.data_ptr()))
-        _plan_copy(plan, where, local, buffer)
+        _plan_copy(plan, where, local, _fill_box(plan, saved, start, box, loaded))
+
+
+def _fill_box(
+    plan: Plan, saved: torch.Tensor, start: Shape, box: Shape, loaded: Loaded
+) -> torch.Tensor:
+    """New memory that will have a box of the whole tensor."""
+    buffer = torch.empty(box, dtype=saved.dtype, device="cpu")
+    plan.fills.extend(loaded.copies(saved, start, box, buffer.data_ptr()))
+    return buffer
 
 
 def _plan_copy(plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor) -> None:
@@ -299,6 +308,8 @@ def _lay_out_tensor(
     is_shard = id(saved) in loaded.shards
     whole = loaded.shape(saved)
     if not isinstance(like, torch.Tensor) or tuple(like.shape) != whole:
+        if is_shard and loaded.joined:
+            return _fill_box(plan, saved, (0,) * len(whole), whole, loaded)
         if is_shard:
             has = f"of shape {tuple(like.shape)}" if isinstance(like, torch.Tensor) else "nothing"
             plan.problems.append(
@@ -308,12 +319,7 @@ def _lay_out_tensor(
         return saved
     if not is_shard and not is_dtensor(like):
         return saved
-    if is_shard:
-        start, box = box_of(like)
-        part = torch.empty(box, dtype=saved.dtype, device="cpu")
-        plan.fills.extend(loaded.copies(saved, start, box, part.data_ptr()))
-    else:
-        part = _cut(saved, like)
+    part = _fill_box(plan, saved, *box_of(like), loaded) if is_shard else _cut(saved, like)
     return assemble(like, part.to(local_of(like).device)) if is_dtensor(like) else part
 
 
@@ -346,6 +352,10 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         if saved is None:
             plan.problems.append(f"{where}: two names become one without {plan.strip}")
             return
+    divided = _parts.find(module)
+    if divided is not None:
+        _match_divided(plan, where, divided, saved, loaded)
+        return
     is_special = _loads_specially(module)
     if not is_special and _complain_of_memory(plan, where, module, saved):
         return
@@ -359,8 +369,33 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         hint = for_names(like, saved)
         plan.calls.append(Call(where, load, partial(_remember_object, module), hint=hint))
         return
-    missing = [key for key in live if key not in saved]
-    unexpected = [key for key in saved if key not in live]
+    _match_tensors(plan, where, live, saved, loaded)
+
+
+def _match_divided(
+    plan: Plan, where: str, divided: _parts.Divided, saved: Mapping[str, Any], loaded: Loaded
+) -> None:
+    """A model of which this rank has, or will have, some of the tensors."""
+    mark = _parts.mark_of(loaded.value)
+    here = divided.restores(mark)
+    if not all(_is_simple_tensor(value) for value in saved.values()):
+        plan.problems.append(f"{where}: {loaded.where} has values that are no dense tensors")
+        return
+    _match_tensors(plan, where, here.tensors, saved, loaded, here.elsewhere)
+    plan.assignments.append(partial(divided.restored, mark))
+
+
+def _match_tensors(
+    plan: Plan,
+    where: str,
+    live: Mapping[str, torch.Tensor],
+    saved: Mapping[str, Any],
+    loaded: Loaded,
+    elsewhere: frozenset[str] = frozenset(),
+) -> None:
+    """Plans live[key][:] = saved[key]. ``elsewhere``: keys that other ranks restore."""
+    missing = [key for key in [*live, *sorted(elsewhere)] if key not in saved]
+    unexpected = [key for key in saved if key not in live and key not in elsewhere]
     if plan.strict:
         hint = for_names(live, saved) if missing and unexpected else ""
         _complain(plan, f"{where}: not in {loaded.where}{hint}", missing)
@@ -465,6 +500,13 @@ def _match_optimizer(plan: Plan, where: str, optimizer: Optimizer, loaded: Loade
     if not isinstance(saved, dict) or not {"state", "param_groups"} <= saved.keys():
         plan.problems.append(f"{where} is an optimizer, {loaded.where} is not its state_dict")
         return
+    divided = _parts.find(optimizer)
+    if divided is not None or _parts.mark_of(saved) is not None:
+        try:
+            saved = _parts.fit(saved, optimizer, divided)
+        except _parts.Unfit as why:
+            plan.problems.append(f"{where}: {why}")
+            return
     theirs = [len(group["params"]) for group in saved["param_groups"]]
     ours = [len(group["params"]) for group in optimizer.param_groups]
     if theirs != ours:

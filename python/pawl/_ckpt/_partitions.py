@@ -20,7 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from pawl._ckpt import _fence
+from pawl._ckpt import _fence, _parts
 
 log = logging.getLogger("pawl")
 
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
     name: str
     shared: bool  # True: all ranks hold the same value
-    value: Any  # object to be pickled: a state_dict, or the value itself
+    value: Any  # object to be pickled: a state_dict, a _parts.Saved, or the value itself
 
 
 def check_step(step: Any) -> int:
@@ -98,7 +98,11 @@ class Sharing:
         for name, obj in state.items():
             if isinstance(obj, Optimizer):
                 _fence.mask_of(obj)
-            values[name] = obj.state_dict() if has_state(obj) else obj
+            divided = _parts.find(obj)
+            if divided is not None:
+                values[name] = _parts.describe(name, obj, divided)
+            else:
+                values[name] = obj.state_dict() if has_state(obj) else obj
         shared = self._shared(state, values) - diverged if self._world > 1 else frozenset()
         return [Piece(name, name in shared, value) for name, value in values.items()]
 

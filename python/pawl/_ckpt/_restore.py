@@ -24,7 +24,7 @@ from typing import Any, Final
 import torch
 
 from pawl import _core
-from pawl._ckpt import _rng
+from pawl._ckpt import _parts, _rng
 from pawl._ckpt._match import Loaded, Plan, match
 from pawl._ckpt._partitions import RNG
 from pawl._ckpt._paths import tensor_names
@@ -142,7 +142,10 @@ class Job:
                 loaded = Loaded(index, f"{self._found.tag}/{name}", sizes[index])
                 loadeds.append(loaded)
                 self._load(loaded, pickles[index], reading, index in sharded)
-                if index in sharded:
+                if _parts.mark_of(loaded.value) is not None:
+                    sharded.add(index)
+                    self._join(loaded, name, state.get(name))
+                elif index in sharded:
                     self._name_shards(loaded, name)
                 if name == RNG:
                     loaded.need(loaded.value)
@@ -190,7 +193,7 @@ class Job:
                 log.info(
                     "%s has no state of random number generators for rank %d", found.tag, self._rank
                 )
-            elif 0 in ranks and self._has_shards(ranks[0]):
+            elif 0 in ranks and (self._has_shards(ranks[0]) or self._is_part(ranks[0])):
                 chosen[name] = [ranks[0]]
             elif ranks:
                 chosen[name] = list(ranks.values())
@@ -202,6 +205,10 @@ class Job:
     def _has_shards(self, index: int) -> bool:
         return any(len(row) > 5 for row in _core.decode_tensors(self._found.tensors(index)))
 
+    def _is_part(self, index: int) -> bool:
+        """Whether a partition may be what one rank had of a divided model."""
+        return _parts.MARK.encode() in self._found.pickle(index)
+
     def _sharded(self, chosen: dict[str, list[int]]) -> set[int]:
         """The chosen partitions that have shards. A rank that did not save takes rank 0's plain
         values beside them: a sharded module or optimizer keeps its unsharded values alike on all
@@ -209,9 +216,45 @@ class Job:
         """
         return {one[0] for one in chosen.values() if len(one) == 1 and self._has_shards(one[0])}
 
+    def _join(self, loaded: Loaded, name: str, live: Any) -> None:
+        """Joins what the other ranks saved of a divided model. Where the ranks are laid out as they
+        were, this rank's own tensors come first: replicas may have different buffers.
+        """
+        own, found = loaded.value, self._found
+        divided = _parts.find(live)
+        mark = _parts.mark_of(own) or {}
+        same = divided is not None and divided.mark()["layout"] == mark["layout"]
+        values = []
+        for index, (part, _, _) in enumerate(found.parts):
+            if index == loaded.part:
+                values.append(own)
+            elif part == name:
+                values.append(self._structure(index, loaded.where))
+        mine = set(tensor_names(own, name)) if same else set()
+        loaded.value = _parts.join([own, *[v for v in values if v is not own]] if same else values)
+        loaded.joined = True
+        self._name_shards(loaded, name)
+        for tensor in mine:
+            loaded.shards.pop(tensor, None)
+
+    def _structure(self, index: int, where: str) -> Any:
+        """A partition's object, whose tensors have no numbers."""
+        pickled = self._found.pickle(index)
+        loaded = Loaded(index, where, self._found.storages(index))
+        if reads_contents(pickled, self._trust):
+            self._found.read([index])
+            loaded.to_fill.update(range(len(loaded.sizes)))
+            self._fill(loaded)
+        return unpickle(pickled, loaded.sizes, loaded.fetch, where, self._trust)
+
     def _name_shards(self, loaded: Loaded, name: str) -> None:
-        """Finds, by the rows in the table, which loaded tensors are shards, and of which tensor."""
-        rows = _core.decode_tensors(self._found.tensors(loaded.part))
+        """Finds, by the tables' rows, which loaded tensors are shards, and of which tensor."""
+        parts = [i for i, (part, _, _) in enumerate(self._found.parts) if part == name]
+        rows = [
+            row
+            for index in (parts if loaded.joined else [loaded.part])
+            for row in _core.decode_tensors(self._found.tensors(index))
+        ]
         wholes = {row[0]: row[5] for row in rows if len(row) > 5}
         paths = tensor_names(loaded.value, name)
         loaded.shards = {i: (path, wholes[path]) for i, path in paths.items() if path in wholes}

@@ -196,7 +196,8 @@ def step(function: Callable[..., Any] | None = None) -> Any:
         split = functools.partial(_parts, function, args, kwargs)
         if model._pipeline is None:
             model._pipeline = divide(model, split)
-        return model._pipeline.step(split)
+        model.steps += 1
+        return model._pipeline.step(model.steps, split)
 
     return run
 

@@ -10,12 +10,12 @@ import torch
 
 from pawl.errors import error
 from pawl.pipeline import _state
-from pawl.pipeline._divide._plan import Plan, Wishes, plan_model
+from pawl.pipeline._divide._plan import Plan, Wishes, plan_anew, plan_model
 from pawl.pipeline._layout import Layout, Placed
-from pawl.pipeline._model import DistributedModel, Pipeline, check_alike
+from pawl.pipeline._model import Pipeline, check_alike
 
 if TYPE_CHECKING:
-    from pawl.pipeline._state import Setting
+    from pawl.pipeline._model import DistributedModel
 
 
 def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Pipeline:
@@ -29,27 +29,49 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
                 "PAWL_EPEER", f"pipeline: rank 0 could not divide the model: {found['error']}"
             )
         plan = Plan.from_json(found["plan"])
+        if model.plan is not None and model.plan != plan:
+            raise error(
+                "PAWL_EMISMATCH",
+                f"pipeline: rank {world.rank} has restored what another plan gives it than that of "
+                "rank 0: were all ranks' arguments of pp.init the same?",
+            )
     else:
         try:
-            plan = _plan(model, split()[0], setting)
+            plan = model.plan or plan_model(model.module, _sampled(model, split), wishes(model))
         except BaseException as raised:
             text = f"{type(raised).__name__}: {raised}"
             world.broadcast(json.dumps({"error": text}).encode())
             raise
         world.broadcast(json.dumps({"plan": plan.to_json()}).encode())
         plan.print()
-    pipeline = Pipeline(world, model.module, lay_out(plan), setting.microbatches, setting.seed)
-    pipeline.plan = plan
-    return pipeline
+    model.plan = plan
+    return Pipeline(world, model.module, lay_out(plan), setting.microbatches, setting.seed)
 
 
-def _plan(model: DistributedModel, part: Callable[[], Any], setting: Setting) -> Plan:
+def _sampled(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Any:
+    """Runs the first microbatch with another backward pass."""
+    part = split()[0]
+
+    def sample(backward: Callable[..., None]) -> Any:
+        model._profiled = backward
+        try:
+            with torch.enable_grad():
+                return part()
+        finally:
+            model._profiled = None
+
+    return sample
+
+
+def wishes(model: DistributedModel) -> Wishes:
+    """What the user wants of the plan."""
+    setting = _state.setting()
     partition = dict(setting.partition)
     for path, module in model.module.named_modules():
         stage = module.__dict__.get("_pawl_stage")
         if stage is not None and not any(path.startswith(f"{known}.") for known in partition):
             partition.setdefault(path, stage)
-    wishes = Wishes(
+    return Wishes(
         setting.stages,
         setting.microbatches,
         schedule=setting.schedule,
@@ -61,15 +83,20 @@ def _plan(model: DistributedModel, part: Callable[[], Any], setting: Setting) ->
         tied=setting.tied,
     )
 
-    def sample(backward: Callable[..., None]) -> Any:
-        model._profiled = backward
-        try:
-            with torch.enable_grad():
-                return part()
-        finally:
-            model._profiled = None
 
-    return plan_model(model.module, sample, wishes)
+def plan_again(model: DistributedModel, plan: Plan) -> Plan:
+    """A plan for this world of what another one was made of.
+
+    Raises PawlError if the wishes cannot be met with its units.
+    """
+    wanted = wishes(model)
+    if wanted.units and wanted.units != plan.units:
+        raise error("PAWL_EINVAL", "pp.init(units=...) wants other units")
+    if wanted.frame != plan.wishes.frame:
+        raise error("PAWL_EINVAL", "pp.init(frame=...) wants other units")
+    for path in plan.units:
+        model.module.get_submodule(path)
+    return plan_anew(plan, wanted)
 
 
 def lay_out(plan: Plan) -> Layout:

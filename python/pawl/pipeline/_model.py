@@ -6,14 +6,17 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DistributedDataParallel
 
+from pawl._ckpt import _parts
+from pawl._ckpt._parts import Here
 from pawl.errors import PawlError, error
 from pawl.pipeline import _record, _results, _stubs, _tables
 from pawl.pipeline._attributes import Attributes
@@ -34,8 +37,6 @@ class Pipeline:
         self.world = world
         self.layout = layout
         self.model = model
-        self.steps = 0
-        self.plan: Any = None
         self.failed: BaseException | None = None
         self.trace_to: Path | None = None  # where the next step's trace goes
         self.gradients = Gradients(world.stage, microbatches, world.copies, world.pipeline)
@@ -121,28 +122,20 @@ class Pipeline:
             counts.append([FRAME, self._reader.backwards[rank]])
         return counts
 
-    def local_state(self) -> dict[str, torch.Tensor]:
-        """See DistributedModel.local_state_dict."""
-        stage = self.world.stage
-        found = {name: held.parameter.detach() for name, held in self.held.items()}
-        for _, _, name, value in _tables.entries(self.model, "buffer"):
-            if self.places.buffer.get(name, (0, 0))[0] == stage:
-                found[name] = value
-        return found
-
-    def step(self, split: Callable[[], list[Callable[[], Any]]]) -> Any:
-        """One step. ``split`` makes the function for each microbatch, at the first stage."""
+    def step(self, number: int, split: Callable[[], list[Callable[[], Any]]]) -> Any:
+        """One step. ``number`` chooses its random numbers; ``split`` makes the function for each
+        microbatch, at the first stage.
+        """
         if self.failed is not None:
             raise error(
                 "PAWL_ECANCELED",
                 f"pipeline: it has failed ({self.failed}); start again from a checkpoint",
             )
-        self.steps += 1
         path, self.trace_to = self.trace_to, None
         self.owner.recorder = _record.Recorder() if path else None
         try:
             with _without_inference():
-                results = self._run(split)
+                results = self._run(number, split)
             with self.telling("the sum of gradients"):
                 self.gradients.finish()
                 self.world.meet()  # a step counts at all ranks, or at none
@@ -156,13 +149,13 @@ class Pipeline:
                 self.world.leave()
         return _results.merge(results)
 
-    def _run(self, split: Callable[[], list[Callable[[], Any]]]) -> Any:
-        self.owner.begin(self.steps)
+    def _run(self, number: int, split: Callable[[], list[Callable[[], Any]]]) -> Any:
+        self.owner.begin(number)
         with self.telling("a step" if self.driver is None else "the step function"):
             self.world.channel.begin(self.layout.tasks[self.world.stage])
             if self.driver is None:
                 return _results.decode(self.owner.serve())
-            self.driver.begin(self.steps)
+            self.driver.begin(number)
             self._stubs.begin()
             self._reader.backwards.clear()
             settled = [functools.partial(_settled, call) for call in split()]
@@ -210,14 +203,18 @@ class DistributedModel(nn.Module):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        from pawl.pipeline import _state
+        from pawl.pipeline import _saved, _state
 
         super().__init__()
         _refuse(model)
         self.module = model
+        self.plan: Any = None  # ``text()``, ``units``, ``save_model(path)``; None: not made yet
+        self.steps = 0  # trained so far; a step's random numbers depend on it
         self._pipeline: Pipeline | None = None
         self._profiled: Callable[..., None] | None = None  # backward pass while a profile is made
         _state.register(self)
+        self._saved = _saved.Saved(self)
+        _parts.register((self, model), self._saved)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, inside of a step function."""
@@ -234,11 +231,6 @@ class DistributedModel(nn.Module):
             raise error("PAWL_EINVAL", "pipeline: model.backward works in a @pp.step function only")
         self._pipeline.driver.backward(loss, gradient)
 
-    @property
-    def plan(self) -> Any:
-        """The plan: ``text()``, ``units``, ``save_model(path)``; None before the first step."""
-        return None if self._pipeline is None else self._pipeline.plan
-
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Name in the module, and parameter, of those that this rank has and trains. Before the
         first step, all.
@@ -249,14 +241,37 @@ class DistributedModel(nn.Module):
         for name, held in self._pipeline.held.items():
             yield name, held.parameter
 
-    def local_state_dict(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers that this rank has, by their names in the module, without copies.
-        Buffers outside of units are the first stage's. ``state_dict()`` of a model with several
-        stages is refused once it is divided: it would have empty tensors.
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's, under its own names. Once a model is divided over several stages, it is
+        refused: it would have empty tensors.
+        """
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Loads a state_dict of the module, whole or of this rank; once the model is divided, what
+        this rank has of it. As torch's, it raises RuntimeError if names or shapes do not fit.
         """
         if self._pipeline is None:
-            return dict(self.module.state_dict())
-        return self._pipeline.local_state()
+            return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+        return _load(self._saved.has(), state_dict, strict)
+
+    def local_state_dict(self) -> dict[str, torch.Tensor]:
+        """Entries of the module's state_dict that this rank has, without copies. Buffers outside of
+        units are the first stage's.
+        """
+        return self._saved.has().tensors
+
+    def entries(self) -> dict[str, torch.Tensor]:
+        """All entries of the module's state_dict, parameters and buffers themselves; those of
+        other ranks are empty.
+        """
+        _LISTING.append(True)
+        try:
+            return dict(self.module.state_dict(keep_vars=True))
+        finally:
+            _LISTING.pop()
 
     def local_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that this rank has."""
@@ -264,12 +279,38 @@ class DistributedModel(nn.Module):
             yield parameter
 
 
+_LISTING: Final[list[bool]] = []  # not empty while entries() is at work
+
+
 def _refuse_whole(*_: Any) -> None:
-    raise error(
-        "PAWL_ENOTSUP",
-        "pipeline: state_dict() of a divided model would have empty tensors for other stages; "
-        "use model.local_state_dict() at each rank",
-    )
+    if not _LISTING:
+        raise error(
+            "PAWL_ENOTSUP",
+            "pipeline: state_dict() of a divided model would have empty tensors for other stages; "
+            "use model.local_state_dict() at each rank, or give the model to a pawl.Checkpointer",
+        )
+
+
+def _load(here: Here, state: Mapping[str, Any], strict: bool) -> Any:
+    """Copies this rank's entries of a state_dict, all or none."""
+    missing = [key for key in here.tensors if key not in state]
+    unexpected = [key for key in state if key not in here.tensors and key not in here.elsewhere]
+    found = {key: state[key] for key in here.tensors if key in state}
+    wrong = [
+        f"{key}: saved {tuple(value.shape)}, live {tuple(here.tensors[key].shape)}"
+        for key, value in found.items()
+        if value.shape != here.tensors[key].shape
+    ]
+    problems = [f"of another shape: {', '.join(wrong)}"] if wrong else []
+    if strict:
+        problems += [f"missing: {', '.join(missing)}"] if missing else []
+        problems += [f"unexpected: {', '.join(unexpected)}"] if unexpected else []
+    if problems:
+        raise RuntimeError(f"pipeline: load_state_dict: {'; '.join(problems)}")
+    with torch.no_grad():
+        for key, value in found.items():
+            here.tensors[key].copy_(value)
+    return _IncompatibleKeys(missing, unexpected)
 
 
 def _refuse(model: nn.Module) -> None:

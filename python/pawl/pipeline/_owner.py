@@ -33,7 +33,7 @@ from pawl.pipeline._notes import (
 from pawl.pipeline._record import Recorder
 
 _NEVER, _FIRST, _AGAIN = 0, 1, 2  # whether a unit draws random numbers
-_DRAWS_BITS: Final = 32  # of the generator's seed, for the number of a draw in a step
+_DRAWS_BITS: Final = 32  # low bits of a seed, which are the number of a draw in its step
 EXPLAIN_S: Final = 1.0  # a rank that fails tells why before it leaves; its leave may come sooner
 
 

@@ -204,7 +204,7 @@ class DividedModel:
     model: Any
 
     def stage_of(self, path: str) -> int:
-        return self.model._pipeline.plan.stage_of(path)
+        return self.model.plan.stage_of(path)
 
 
 def check_model(model: Any, wanted: Outcome, tolerance: float) -> None:

@@ -28,7 +28,7 @@ LATER: Final = ("interleaved", "zero-bubble", "zbv", "listed")
 FASTER: Final = 0.995  # a schedule that is considered later takes at most so much of a step
 TIED: Final = {"auto": 0, "replicate": 1, "visit": 2}
 
-__all__ = ["Link", "Plan", "Wishes", "make_plan", "plan_model"]
+__all__ = ["Link", "Plan", "Wishes", "make_plan", "plan_anew", "plan_model"]
 
 log = logging.getLogger("pawl.pipeline")
 
@@ -200,6 +200,11 @@ def plan_model(model: nn.Module, sample: Sample, wishes: Wishes, clock: Clock = 
         raise failed[-1]  # the error of the finest units
     costs = _profile.measure(seen, units, sample)
     return dataclasses.replace(make_plan(costs, wishes), considered=tuple(steps))
+
+
+def plan_anew(plan: Plan, wishes: Wishes) -> Plan:
+    """A plan of the units, and of what was measured for, another plan. Raises as make_plan."""
+    return make_plan(_costs_of(plan), wishes)
 
 
 def make_plan(costs: Costs, wishes: Wishes) -> Plan:

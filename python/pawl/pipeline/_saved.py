@@ -1,0 +1,137 @@
+"""What a rank saves and restores of a pipelined model: entries of the module's state_dict, by name.
+
+A save has the plan and its measurements, so that a model is divided anew without a profile, over
+any number of stages, when it is restored; then each rank reads only what it will have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pawl._ckpt._parts import Here
+from pawl.errors import PawlError, error
+from pawl.pipeline import _state, _tables
+from pawl.pipeline._cut import lay_out, plan_again
+from pawl.pipeline._divide._plan import Plan
+from pawl.pipeline._layout import Places, make_units
+
+if TYPE_CHECKING:
+    from pawl.pipeline._model import DistributedModel
+
+log = logging.getLogger("pawl.pipeline")
+
+
+class Saved:
+    """The pawl._ckpt._parts.Divided of a model."""
+
+    def __init__(self, model: DistributedModel) -> None:
+        self._model = model
+        self._names: dict[int, str] = {}
+        self._plan_text: tuple[Plan | None, str | None] = (None, None)  # a plan, as JSON
+
+    def names(self) -> dict[int, str]:
+        """See Divided."""
+        if not self._names:
+            listed = _tables.entries(self._model.module, "parameter")
+            self._names = {id(value): name for _, _, name, value in listed}
+        return self._names
+
+    def mark(self) -> dict[str, Any]:
+        """See Divided. ``steps``: how many the model has trained, for its random numbers."""
+        world, plan = _state.world(), self._model.plan
+        if plan is not self._plan_text[0]:
+            self._plan_text = plan, plan.to_json()
+        return {
+            "layout": [world.stages, world.replicas],
+            "plan": self._plan_text[1],
+            "steps": self._model.steps,
+        }
+
+    def saves(self) -> Here:
+        """See Divided. Replicas have equal parameters, which the first one saves."""
+        world, places = _state.world(), self._places(self._model.plan)
+
+        def mine(name: str, is_parameter: bool) -> bool:
+            if places is None:
+                return world.rank == 0
+            if is_parameter:
+                return world.replica == 0 and places.held[name].ranks[0] == world.stage
+            return places.buffer.get(name, (0, 0))[0] == world.stage
+
+        return self._here(mine)
+
+    def has(self) -> Here:
+        """The entries that this rank has, copies included."""
+        return self._having(self._model.plan)
+
+    def restores(self, mark: Mapping[str, Any] | None) -> Here:
+        """See Divided."""
+        return self._having(self._model.plan or self._plan_of(mark))
+
+    def restored(self, mark: Mapping[str, Any] | None) -> None:
+        """See Divided."""
+        if self._model.plan is None:
+            self._model.plan = self._plan_of(mark)
+        if mark is not None:
+            self._model.steps = int(mark["steps"])
+
+    def _having(self, plan: Plan | None) -> Here:
+        stage, places = _state.world().stage, self._places(plan)
+
+        def mine(name: str, is_parameter: bool) -> bool:
+            if places is None:
+                return True
+            if is_parameter:
+                return stage in places.held[name].ranks
+            return places.buffer.get(name, (0, 0))[0] == stage
+
+        return self._here(mine)
+
+    def _places(self, plan: Plan | None) -> Places | None:
+        """Where everything is by a plan; None: it is everywhere, since there is no plan yet."""
+        if self._model._pipeline is not None:
+            return self._model._pipeline.places
+        if plan is None:
+            return None
+        layout = lay_out(plan)
+        return Places(self._model.module, make_units(self._model.module, layout), layout)
+
+    def _here(self, mine: Any) -> Here:
+        """Divides the entries of state_dict() by ``mine(name, is_parameter)``."""
+        module = self._model.module
+        names = {id(v): (n, True) for _, _, n, v in _tables.entries(module, "parameter")}
+        names |= {id(v): (n, False) for _, _, n, v in _tables.entries(module, "buffer")}
+        tensors: dict[str, torch.Tensor] = {}
+        elsewhere, parameters = set(), set()
+        for key, value in self._model.entries().items():
+            if id(value) not in names:
+                raise error(
+                    "PAWL_ENOTSUP",
+                    f"pipeline: {key} of the module's state_dict is neither parameter nor buffer, "
+                    "and cannot be saved by name",
+                )
+            name, is_parameter = names[id(value)]
+            if mine(name, is_parameter):
+                tensors[key] = value.detach()
+                if is_parameter:
+                    parameters.add(name)
+            else:
+                elsewhere.add(key)
+        return Here(tensors, frozenset(elsewhere), frozenset(parameters))
+
+    def _plan_of(self, mark: Mapping[str, Any] | None) -> Plan | None:
+        """The plan for this world, of what the saving run had measured. None: the first step
+        measures, since nothing was, or what pp.init was told is at odds with it.
+        """
+        text = None if mark is None else mark["plan"]
+        if text is None:
+            return None
+        try:
+            return plan_again(self._model, Plan.from_json(text))
+        except (PawlError, AttributeError) as why:
+            log.info("the checkpoint's plan is not used: %s", why)
+            return None

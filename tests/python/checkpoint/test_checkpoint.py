@@ -499,7 +499,7 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": path, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=program.LIMIT_S,
     )
 
 

@@ -238,7 +238,7 @@ def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
     for nth in (1, 2, 5, 9) if os.environ.get("PAWL_LONG") else (1, 4):
         root = tmp_path / f"{point}{nth}"
         env = os.environ | {"PAWL_FAULT": f"{point}:{nth}:5"}
-        done = run(sys.executable, SCRIPT, "train", root, "30", env=env, timeout=120)
+        done = run(sys.executable, SCRIPT, "train", root, "30", env=env, timeout=program.LIMIT_S)
         if (
             done.returncode != 0
         ):  # the root itself could not be made: reported, and no further effect
@@ -253,7 +253,9 @@ def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
 @pytest.mark.parametrize("without", ["PAWL_NO_URING", "PAWL_NO_UFFD"])
 def test_without_what_a_container_refuses(tmp_path: Path, without: str) -> None:
     env = os.environ | {without: "1"}
-    done = run(sys.executable, SCRIPT, "train", tmp_path / "root", "20", env=env, timeout=120)
+    done = run(
+        sys.executable, SCRIPT, "train", tmp_path / "root", "20", env=env, timeout=program.LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     found = run(sys.executable, SCRIPT, "check", tmp_path / "root", env=env).stdout.split()
     assert found == ["step", "20", killed.sha256(killed.make(20))]

@@ -34,7 +34,11 @@ def lacks() -> str:
 
 def run(*command: str | Path) -> None:
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=60, check=False
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+        check=False,
     )
     if done.returncode != 0:
         pytest.skip(f"{command[0]}: {done.stderr.strip()}")

@@ -590,7 +590,7 @@ def launch_two(tmp_path: Path, root: str, stop: int, die: int = 0) -> list[list[
     ]
     results = []
     for worker in workers:
-        out, err = worker.communicate(timeout=180)
+        out, err = worker.communicate(timeout=2 * program.LIMIT_S)
         assert worker.returncode == (-signal.SIGKILL if die else 0), err[-3000:]
         results.append([line.split()[1:] for line in out.splitlines() if "result" in line])
     return [line for lines in results for line in lines]

@@ -44,7 +44,7 @@ def fill(root: Path, hidden: str | None = None) -> None:
         }
         assert engine.save(tag, parts, step=step).wait("durable", timeout=program.LIMIT_S)
     engine.pin("best")
-    engine.close(timeout=60)
+    engine.close(timeout=program.LIMIT_S)
     program.await_let_go(Path(hidden or root))
 
 
@@ -166,7 +166,9 @@ def test_an_export_into_another_users_directory(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     root, out = tmp_path / "root", tmp_path / "out"
     with Engine(root) as engine:
-        assert engine.save("t", {"in/a": {"w": torch.ones(3)}}).wait("durable", timeout=60)
+        assert engine.save("t", {"in/a": {"w": torch.ones(3)}}).wait(
+            "durable", timeout=program.LIMIT_S
+        )
     (out / ".pawl-export").mkdir(parents=True)
     for path in (out, out / ".pawl-export"):
         os.chown(path, 1, 1)
@@ -196,7 +198,7 @@ def test_what_is_beside_the_root(tmp_path: Path) -> None:
     done = program.run("ckpt", "rm", root, "first")
     assert done.returncode == 75 and "job another" in done.stderr
     assert "job another (pid " in program.run("ckpt", "watch", root, "--once").stdout
-    engine.close(timeout=60)
+    engine.close(timeout=program.LIMIT_S)
     program.await_let_go(hidden)
     shutil.copytree(root / "first", hidden / ".pawl.late.new")
     acts = run_json("gc", root)["acts"]

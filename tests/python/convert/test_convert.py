@@ -465,7 +465,7 @@ def test_a_full_disk(made: Path, tmp_path: Path, kind: str) -> None:
         env=program.clean_env(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=program.LIMIT_S,
         check=False,
     )
     if done.returncode == 99 or "unshare" in done.stderr:

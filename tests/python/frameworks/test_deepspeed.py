@@ -151,7 +151,7 @@ def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60 + 30 * kills,
+        timeout=(1 + kills / 2) * program.LIMIT_S,
     )
     said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     assert done.returncode == 0, said

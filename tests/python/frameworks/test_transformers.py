@@ -71,7 +71,7 @@ def run(output: Path, *options: str, env: dict[str, str] | None = None) -> str:
         env=env or program.clean_env(),
         stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=program.LIMIT_S,
     )
     return done.stdout.partition("weights ")[2].strip()
 
@@ -220,7 +220,7 @@ def test_killed_and_resumed_is_the_same(
             env=program.clean_env(OMP_NUM_THREADS="1"),
             stdout=subprocess.PIPE,
             text=True,
-            timeout=180,
+            timeout=2 * program.LIMIT_S,
         )
         return done.stdout.partition("weights ")[2].strip()
 

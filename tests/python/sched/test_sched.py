@@ -645,7 +645,7 @@ def test_a_read_only_database_is_named() -> None:
         (ours.root / "sched.db").chmod(0o444)
         done = subprocess.run(
             [PROGRAM, "sched", "--root", str(ours.root)],
-            user=user, capture_output=True, text=True, timeout=60, check=False,
+            user=user, capture_output=True, text=True, timeout=program.LIMIT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 1 and "it is read-only" in done.stderr
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import program
+
 HERE = Path(__file__).parent
 SANITIZED = HERE.parents[2] / "build/asan/src/cli/pawl"
 TESTS = (
@@ -33,7 +35,7 @@ def test_the_scheduler_makes_no_mistake_with_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, *(str(HERE / test) for test in TESTS)],
-        env=env, capture_output=True, text=True, timeout=600, check=False,
+        env=env, capture_output=True, text=True, timeout=5 * program.LIMIT_S, check=False,
     )  # fmt: skip
     said = "".join(file.read_text() for file in tmp_path.glob("said*"))
     assert done.returncode == 0 and said == "", done.stdout[-4000:] + said[:8000]

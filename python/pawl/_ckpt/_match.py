@@ -378,8 +378,11 @@ def _match_divided(
     """A model of which this rank has, or will have, some of the tensors."""
     mark = _parts.mark_of(loaded.value)
     here = divided.restores(mark)
-    if not all(_is_simple_tensor(value) for value in saved.values()):
+    if here.strange:
+        plan.problems.append(f"{where}: {_parts.strangeness(here)}")
+    elif not all(_is_simple_tensor(value) for value in saved.values()):
         plan.problems.append(f"{where}: {loaded.where} has values that are no dense tensors")
+    if plan.problems:
         return
     _match_tensors(plan, where, here.tensors, saved, loaded, here.elsewhere)
     plan.assignments.append(partial(divided.restored, mark))

@@ -33,6 +33,7 @@ class Here(NamedTuple):
     tensors: dict[str, torch.Tensor]
     elsewhere: frozenset[str]
     parameters: frozenset[str]  # names of the parameters among them, without aliases
+    strange: tuple[str, ...]  # names of entries that are neither parameters nor buffers
 
 
 class Divided(Protocol):
@@ -43,6 +44,9 @@ class Divided(Protocol):
 
     def saves(self) -> Here:
         """What this rank saves."""
+
+    def has(self) -> Here:
+        """What this rank has, be it saved by another one."""
 
     def restores(self, mark: Mapping[str, Any] | None) -> Here:
         """What this rank restores of a save with this mark; None: of a plain model's."""
@@ -92,18 +96,39 @@ def describe(name: str, obj: Any, divided: Divided) -> Saved:
 
     Raises PawlError (PAWL_ENOTSUP) naming what cannot be saved.
     """
-    value = _of_optimizer(name, obj, divided) if isinstance(obj, Optimizer) else _of_model(divided)
+    if isinstance(obj, Optimizer):
+        value: Any = _of_optimizer(name, obj, divided, divided.saves().parameters)
+    else:
+        value = _of_model(name, divided)
     shards: dict[int, Shard] = {}
     return Saved(_contiguous(name, value, value, shards), shards)
 
 
-def _of_model(divided: Divided) -> OrderedDict[str, torch.Tensor]:
-    value = OrderedDict(divided.saves().tensors)
+def _of_model(name: str, divided: Divided) -> OrderedDict[str, torch.Tensor]:
+    here = divided.saves()
+    if here.strange:
+        raise error("PAWL_ENOTSUP", f"state[{name!r}]: {strangeness(here)}")
+    value = OrderedDict(here.tensors)
     value._metadata = OrderedDict({MARK: divided.mark()})  # type: ignore[attr-defined]
     return value
 
 
-def _of_optimizer(name: str, optimizer: Optimizer, divided: Divided) -> dict[str, Any]:
+def strangeness(here: Here) -> str:
+    """Why a model is not saved or restored by names."""
+    return (
+        f"{', '.join(here.strange[:8])} of the module's state_dict is neither parameter nor "
+        "buffer, and cannot be saved by name"
+    )
+
+
+def local_optimizer(optimizer: Optimizer, divided: Divided) -> dict[str, Any]:
+    """The state of the parameters that this rank has, by their numbers in the model, for fit."""
+    return _of_optimizer("optimizer", optimizer, divided, divided.has().parameters)
+
+
+def _of_optimizer(
+    name: str, optimizer: Optimizer, divided: Divided, mine: frozenset[str]
+) -> dict[str, Any]:
     names = divided.names()
     numbers = {known: i for i, known in enumerate(names.values())}
     params = [p for group in optimizer.param_groups for p in group["params"]]
@@ -113,7 +138,6 @@ def _of_optimizer(name: str, optimizer: Optimizer, divided: Divided) -> dict[str
             f"state[{name!r}] has parameters of the pipelined model and others: make an optimizer "
             "for each",
         )
-    mine = divided.saves().parameters
     found = optimizer.state_dict()
     state = {}
     for index, entry in found["state"].items():

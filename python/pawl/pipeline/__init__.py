@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,11 +68,14 @@ def init(
     units: Sequence[str] = (),
     tied: str = "auto",
     seed: int = 0,
+    placement: str = "cluster",
+    results_max: int = 1 << 20,
 ) -> None:
     """Joins the ranks that a launcher has started, as pipelines of ``stages`` ranks each.
 
-    Ranks r * stages to (r + 1) * stages - 1 are replica r. torch.distributed is initialised with
-    the backend "pawl", unless it is already. All ranks pass the same arguments.
+    Ranks r * stages to (r + 1) * stages - 1 are replica r; with ``placement="spread"``, ranks r,
+    r + replicas and so on. torch.distributed is initialised with the backend "pawl", unless it is
+    already. All ranks pass the same arguments.
 
     ``microbatches``: parts of a step's batch; default: 2 * stages. ``schedule``: "simple", "1f1b"
     or "auto", the faster one that fits. ``memory``: bytes that a stage may use for parameters,
@@ -79,7 +83,8 @@ def init(
     (balance time) to 1 (balance memory). ``partition``: stages of some modules, by path. ``frame``:
     paths of modules that must not be units. ``tied``: what becomes of parameters that modules of
     several stages share: "replicate", "visit" (one stage runs them all) or "auto". ``seed``: of
-    random numbers in the model, which do not depend on the number of stages.
+    random numbers in the model, which do not depend on the number of stages. ``results_max``: bytes
+    of a tensor that the step function returns, at most, if it is to come back at all stages.
 
     Raises PawlError if the ranks do not divide into pipelines, or cannot be reached.
     """
@@ -97,6 +102,10 @@ def init(
         raise error(
             "PAWL_EINVAL", f'pipeline: tied={tied!r}: must be "auto", "replicate" or "visit"'
         )
+    if placement not in ("cluster", "spread"):
+        raise error(
+            "PAWL_EINVAL", f'pipeline: placement={placement!r}: must be "cluster" or "spread"'
+        )
     _state.begin(
         _state.Setting(
             stages,
@@ -109,6 +118,8 @@ def init(
             tuple(units),
             tied,
             seed,
+            placement == "spread",
+            results_max,
         )
     )
     atexit.register(shutdown)
@@ -174,39 +185,69 @@ class partition:
         torch.nn.Module.__init__ = self._plain  # type: ignore[method-assign]
 
 
-def step(function: Callable[..., Any] | None = None) -> Any:
+def step(
+    function: Callable[..., Any] | None = None,
+    *,
+    whole: Sequence[str] = (),
+    axes: Mapping[str, int] | None = None,
+) -> Any:
     """Makes a function the step function: ``@pp.step`` or ``@pp.step()``.
 
     The function gets a microbatch: tensors among its arguments, and in lists, tuples and dicts
-    there, are divided along their first dimension; other arguments are passed on as they are. It
-    runs at rank 0 of a pipeline; other ranks' arguments are ignored. What it returns comes back at
-    every rank with a StepOutput in place of each tensor or other value. After a step with
-    ``model.backward``, ``.grad`` of ``model.local_parameters()`` has the gradients, averaged over
-    microbatches and replicas, added to what was there.
+    there, are divided along their first dimension; other arguments are passed on as they are.
+    ``whole``: names of arguments that are not divided; ``axes``: dimension along which those of an
+    argument are, by its name. The function runs at rank 0 of a pipeline; other ranks' arguments are
+    ignored. What it returns comes back at every rank with a StepOutput in place of each tensor or
+    other value. After a step with ``model.backward``, ``.grad`` of ``model.local_parameters()`` has
+    the gradients, averaged over microbatches and replicas, added to what was there.
 
     Raises what the function raises; at other ranks a PawlError that names rank, module and
     exception. PawlError if a rank is lost. A pipeline that has failed cannot go on.
     """
     if function is None:
-        return step
+        return functools.partial(step, whole=whole, axes=axes)
+    how = _How(inspect.signature(function), frozenset(whole), dict(axes or {}))
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         model = _state.model()
-        split = functools.partial(_parts, function, args, kwargs)
+        split = functools.partial(_parts, function, how, args, kwargs)
         if model._pipeline is None:
             model._pipeline = divide(model, split)
+            model.divided()
         model.steps += 1
         return model._pipeline.step(model.steps, split)
 
     return run
 
 
-def _parts(function: Callable[..., Any], args: Any, kwargs: Any) -> list[Callable[[], Any]]:
+class _How(NamedTuple):
+    """How a step function's arguments are divided, by their names."""
+
+    signature: inspect.Signature
+    whole: frozenset[str]
+    axes: dict[str, int]
+
+    def names(self, args: Any) -> list[str]:
+        """The names of positional arguments; their numbers if they have none."""
+        known = [
+            p.name
+            for p in self.signature.parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        return known[: len(args)] + [str(i + 1) for i in range(len(known), len(args))]
+
+    def split(self, name: str, value: Any, parts: int) -> list[Any]:
+        if name in self.whole:
+            return [value] * parts
+        return _results.split(value, parts, f"argument {name}", self.axes.get(name, 0))
+
+
+def _parts(function: Callable[..., Any], how: _How, args: Any, kwargs: Any) -> list[Any]:
     """The function with the arguments of each microbatch."""
     n = _state.setting().microbatches
-    split_args = [_results.split(a, n, f"argument {i + 1}") for i, a in enumerate(args)]
-    split_kwargs = {k: _results.split(v, n, f"argument {k}") for k, v in kwargs.items()}
+    split_args = [how.split(k, a, n) for k, a in zip(how.names(args), args, strict=True)]
+    split_kwargs = {k: how.split(k, v, n) for k, v in kwargs.items()}
     return [
         functools.partial(
             function, *[a[i] for a in split_args], **{k: v[i] for k, v in split_kwargs.items()}

@@ -45,7 +45,7 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
         world.broadcast(json.dumps({"plan": plan.to_json()}).encode())
         plan.print()
     model.plan = plan
-    return Pipeline(world, model.module, lay_out(plan), setting.microbatches, setting.seed)
+    return Pipeline(world, model.module, lay_out(plan), setting)
 
 
 def _sampled(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Any:
@@ -104,7 +104,15 @@ def lay_out(plan: Plan) -> Layout:
     reads = dict.fromkeys(plan.frame.params)
     return Layout(
         tuple(
-            Placed(p.unit.path, p.stage, p.chunk, p.unit.draws, p.unit.changes, p.unit.updates)
+            Placed(
+                p.unit.path,
+                p.stage,
+                p.chunk,
+                p.unit.draws,
+                p.unit.changes,
+                p.unit.updates,
+                p.unit.repeated,
+            )
             for p in plan.places
         ),
         tuple(stage.tasks for stage in plan.stage),

@@ -22,6 +22,7 @@ class Placed:
     draws: tuple[str, ...]  # modules in it that draw random numbers themselves
     changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]"
     updates: bool  # the unit changes its buffers
+    repeated: bool  # the program computes its activations again, instead of keeping them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ def make_units(model: nn.Module, layout: Layout) -> list[Unit]:
     for i, placed in enumerate(layout.units):
         unit = Unit(i, placed.name, model.get_submodule(placed.name), placed.stage, placed.chunk)
         unit.draws, unit.changes, unit.updates = placed.draws, placed.changes, placed.updates
+        unit.repeated = placed.repeated
         unit.parameters = [(names[id(p)], p) for p in unit.module.parameters()]
         units.append(unit)
     return units

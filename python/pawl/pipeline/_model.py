@@ -12,11 +12,9 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DistributedDataParallel
 
 from pawl._ckpt import _parts
-from pawl._ckpt._parts import Here
 from pawl.errors import PawlError, error
 from pawl.pipeline import _record, _results, _stubs, _tables
 from pawl.pipeline._attributes import Attributes
@@ -24,6 +22,7 @@ from pawl.pipeline._driver import Driver, outside
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._layout import Layout, Places, make_units
 from pawl.pipeline._owner import Owner, failure
+from pawl.pipeline._state import Setting
 from pawl.pipeline._stubs import Reader, Stubs
 from pawl.pipeline._world import World
 
@@ -31,16 +30,16 @@ from pawl.pipeline._world import World
 class Pipeline:
     """A model that is divided, at one rank."""
 
-    def __init__(
-        self, world: World, model: nn.Module, layout: Layout, microbatches: int, seed: int
-    ) -> None:
+    def __init__(self, world: World, model: nn.Module, layout: Layout, setting: Setting) -> None:
         self.world = world
+        self.results_max = setting.results_max
         self.layout = layout
         self.model = model
         self.failed: BaseException | None = None
         self.trace_to: Path | None = None  # where the next step's trace goes
-        self.gradients = Gradients(world.stage, microbatches, world.copies, world.pipeline)
-        self.owner = Owner(world.channel, model, self.gradients, f"{seed}/{world.replica}")
+        self.gradients = Gradients(world.stage, setting.microbatches, world.copies, world.pipeline)
+        seed = f"{setting.seed}/{world.replica}"
+        self.owner = Owner(world.channel, model, self.gradients, seed)
         self.units = make_units(model, layout)
         self.owner.take(self.units, world.stage)
         self.places = Places(model, self.units, layout)
@@ -160,7 +159,7 @@ class Pipeline:
             self._reader.backwards.clear()
             settled = [functools.partial(_settled, call) for call in split()]
             results = self.driver.run(settled, self.layout.ahead)
-            self.driver.finish(_results.encode(results))
+            self.driver.finish(_results.encode(results, self.results_max))
             return results
 
     @contextlib.contextmanager
@@ -255,7 +254,9 @@ class DistributedModel(nn.Module):
         """
         if self._pipeline is None:
             return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
-        return _load(self._saved.has(), state_dict, strict)
+        from pawl.pipeline import _saved
+
+        return _saved.load(self._saved.has(), state_dict, strict)
 
     def local_state_dict(self) -> dict[str, torch.Tensor]:
         """Entries of the module's state_dict that this rank has, without copies. Buffers outside of
@@ -273,6 +274,9 @@ class DistributedModel(nn.Module):
         finally:
             _LISTING.pop()
 
+    def divided(self) -> None:
+        """Called once the model is divided, at all ranks, before the first step goes on."""
+
     def local_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that this rank has."""
         for _, parameter in self.local_named_parameters():
@@ -289,28 +293,6 @@ def _refuse_whole(*_: Any) -> None:
             "pipeline: state_dict() of a divided model would have empty tensors for other stages; "
             "use model.local_state_dict() at each rank, or give the model to a pawl.Checkpointer",
         )
-
-
-def _load(here: Here, state: Mapping[str, Any], strict: bool) -> Any:
-    """Copies this rank's entries of a state_dict, all or none."""
-    missing = [key for key in here.tensors if key not in state]
-    unexpected = [key for key in state if key not in here.tensors and key not in here.elsewhere]
-    found = {key: state[key] for key in here.tensors if key in state}
-    wrong = [
-        f"{key}: saved {tuple(value.shape)}, live {tuple(here.tensors[key].shape)}"
-        for key, value in found.items()
-        if value.shape != here.tensors[key].shape
-    ]
-    problems = [f"of another shape: {', '.join(wrong)}"] if wrong else []
-    if strict:
-        problems += [f"missing: {', '.join(missing)}"] if missing else []
-        problems += [f"unexpected: {', '.join(unexpected)}"] if unexpected else []
-    if problems:
-        raise RuntimeError(f"pipeline: load_state_dict: {'; '.join(problems)}")
-    with torch.no_grad():
-        for key, value in found.items():
-            here.tensors[key].copy_(value)
-    return _IncompatibleKeys(missing, unexpected)
 
 
 def _refuse(model: nn.Module) -> None:

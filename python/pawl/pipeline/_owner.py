@@ -6,6 +6,7 @@ the driver asks for its backward pass, or the step ends. Gradients of parameters
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from pawl import _core
 from pawl.errors import PawlError, error
@@ -51,11 +53,21 @@ class Unit:
         self.draws: tuple[str, ...] = ()  # modules in it that draw random numbers themselves
         self.changes: tuple[str, ...] = ()  # arguments that it changes in place, as "args[0]"
         self.updates = False  # the unit changes its buffers
+        self.repeated = False  # the backward pass computes activations again
 
 
 class _Graph(NamedTuple):
     outs: list[torch.Tensor]
     leaves: list[torch.Tensor]
+
+
+class _Draw(NamedTuple):
+    """A module that drew random numbers."""
+
+    path: str
+    microbatch: int
+    visit: int
+    inner: list[tuple[str, int]]  # path and visit of the modules in it that drew, in order
 
 
 class Owner:
@@ -78,7 +90,9 @@ class Owner:
         self._asked: dict[int, list[torch.Tensor]] = {}
         self._doing = ""  # name of the unit or operator that runs, for errors
         self._microbatch = 0
-        self._drawn: list[tuple[str, int, int]] = []  # draws in this step: path, microbatch, visit
+        self._drawn: list[_Draw] = []  # draws in this step
+        self._within: _Draw | None = None  # the draw that runs
+        self._inner = 0  # how many draws in it have begun
         self._draws = _NEVER
         self._mark = 0  # seed of torch's generator before the first draw
         self._visits: dict[tuple[int, str], int] = {}  # calls of modules that draw, in this step
@@ -91,12 +105,16 @@ class Owner:
         return self.result
 
     def explain(self) -> None:
-        """Raises what another rank has told of its failure, if it did, or does so soon."""
+        """Raises what another rank has told of its failure, or which rank is lost, if that is known
+        here, or is soon: whoever learns of it first leaves, which others see in their other groups.
+        """
         until = time.monotonic() + EXPLAIN_S
         while (left := until - time.monotonic()) > 0:
             try:
                 event = self._stage.next(left)
-            except PawlError:
+            except PawlError as why:
+                if why.name == "PAWL_EPEER":
+                    raise
                 return
             if event is not None and event[0] == _core.STAGE_FAILED:
                 raise_failure(event[1], event[2])
@@ -292,7 +310,9 @@ class Owner:
     # ---- random numbers ----
 
     def take(self, units: list[Unit], rank: int) -> None:
-        """Takes the units of all ranks; those of this rank draw their random numbers by name."""
+        """Takes the units of all ranks; those of this rank draw their random numbers by name. Where
+        the program has a checkpoint around a unit, it is the owner that computes it again.
+        """
         self.units = units
         self._rank = rank
         for unit in units:
@@ -302,6 +322,8 @@ class Owner:
                 else:
                     module = self._model.get_submodule(path)
                     module.forward = self._drawing(path, module.forward)
+            if unit.rank == rank and unit.repeated:
+                unit.forward = functools.partial(checkpoint, unit.forward, use_reentrant=False)
 
     def _drawing(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The forward of a module that draws random numbers, with a stream of its own."""
@@ -309,18 +331,38 @@ class Owner:
         def draw(*args: Any, **kwargs: Any) -> Any:
             if self._draws == _NEVER:
                 return forward(*args, **kwargs)
+            if self._within is not None:
+                with self._stream(path, self._inner_visit(path, self._within)):
+                    return forward(*args, **kwargs)
             if self._draws == _AGAIN:
-                number, visit = self._draw_again(path)
+                number = self._number_again(path)
             else:
-                number, place = len(self._drawn), (self._microbatch, path)
-                visit = self._visits[place] = self._visits.get(place, 0) + 1
-                self._drawn.append((path, self._microbatch, visit))
-            with self._stream(path, visit):
-                found = forward(*args, **kwargs)
+                number = len(self._drawn)
+                self._drawn.append(_Draw(path, self._microbatch, self._visit(path), []))
+            self._within, self._inner = self._drawn[number], 0
+            try:
+                with self._stream(path, self._within.visit):
+                    found = forward(*args, **kwargs)
+            finally:
+                self._within = None
             torch.default_generator.manual_seed(self._mark + number + 1)
             return found
 
         return draw
+
+    def _visit(self, path: str) -> int:
+        place = self._microbatch, path
+        visit = self._visits[place] = self._visits.get(place, 0) + 1
+        return visit
+
+    def _inner_visit(self, path: str, outer: _Draw) -> int:
+        """The visit of a module that draws within another one that does."""
+        if self._draws == _FIRST:
+            outer.inner.append((path, self._visit(path)))
+        self._inner += 1
+        if self._inner > len(outer.inner) or outer.inner[self._inner - 1][0] != path:
+            raise self._unlike(path)
+        return outer.inner[self._inner - 1][1]
 
     @contextmanager
     def _counted(self, unit: Unit, drawing: int) -> Iterator[None]:
@@ -341,14 +383,18 @@ class Owner:
             self._draws = _NEVER
             torch.set_rng_state(state)
 
-    def _draw_again(self, path: str) -> tuple[int, int]:
-        """Number and visit of the draw that a module repeats."""
+    def _number_again(self, path: str) -> int:
+        """The number of the draw that a module repeats."""
         number = torch.default_generator.initial_seed() - self._mark
         if 0 <= number < len(self._drawn):
-            was, microbatch, visit = self._drawn[number]
-            if (was, microbatch) == (path, self._microbatch):
-                return number, visit
-        raise error(
+            was = self._drawn[number]
+            if (was.path, was.microbatch) == (path, self._microbatch):
+                return number
+        raise self._unlike(path)
+
+    @staticmethod
+    def _unlike(path: str) -> PawlError:
+        return error(
             "PAWL_ENOTSUP",
             f"pipeline: {path} draws random numbers where activations are computed again, and they "
             "would not be those of the forward pass; use "

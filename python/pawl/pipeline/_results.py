@@ -11,8 +11,6 @@ from pawl.errors import error
 from pawl.pipeline import _codec
 from pawl.pipeline._placeholder import Placeholder
 
-SHARED_BYTES_MAX: Final = 1 << 20  # a larger tensor stays at the first stage
-
 
 class StepOutput:
     """One result of the step function, for each microbatch: ``outputs``, in order."""
@@ -65,9 +63,9 @@ class Absent:
         """Raises."""
         raise error(
             "PAWL_ENOTSUP",
-            f"pipeline: a result of shape {self.shape} is over {SHARED_BYTES_MAX >> 20} MiB, and "
-            "is at the first stage only (pp.rank() == 0); reduce it in the step function, or use "
-            "it there",
+            f"pipeline: a result of shape {self.shape} is larger than pp.init(results_max=...) or "
+            "60 MiB, and is at the first stage only (pp.rank() == 0); reduce it in the step "
+            "function, or use it there",
         )
 
 
@@ -79,14 +77,20 @@ def settle(value: Any) -> tuple[Any, list[torch.Tensor]]:
     ]
 
 
-def encode(results: list[tuple[Any, list[torch.Tensor]]]) -> bytes:
-    """Results of all microbatches as bytes: a length, keys and metas, then the tensors."""
-    heads, data = [], []
+_ALL_MAX: Final = 60 << 20  # bytes of all tensors together: they are a note
+
+
+def encode(results: list[tuple[Any, list[torch.Tensor]]], largest: int) -> bytes:
+    """Results of all microbatches as bytes: a length, keys and metas, then the tensors of at most
+    ``largest`` bytes, while there is room.
+    """
+    heads, data, room = [], [], _ALL_MAX
     for key, tensors in results:
         metas = []
         for tensor in tensors:
             meta = _codec.pack_meta(*_codec.meta_of(tensor))
-            shared = tensor.nbytes <= SHARED_BYTES_MAX
+            shared = tensor.nbytes <= min(largest, room)
+            room -= tensor.nbytes if shared else 0
             metas.append((meta.hex(), tensor.nbytes if shared else -1))
             if shared:
                 data.append(_bytes(tensor))
@@ -142,20 +146,20 @@ def _rebuilt(first: Any, items: dict[str, Any]) -> Any:
     return kind(**items) if hasattr(kind, "__dataclass_fields__") else kind(items)
 
 
-def split(value: Any, parts: int, what: str) -> list[Any]:
-    """The parts of an argument: tensors are divided along their first dimension, containers by
-    what is in them; all else goes whole into each part.
+def split(value: Any, parts: int, what: str, axis: int = 0) -> list[Any]:
+    """The parts of an argument: tensors are divided along a dimension, containers by what is in
+    them; all else goes whole into each part.
     """
     if isinstance(value, torch.Tensor):
-        return _split_tensor(value, parts, what)
+        return _split_tensor(value, parts, what, axis)
     if isinstance(value, Mapping):
         return _zip(
             lambda vs: _rebuilt(value, dict(zip(value, vs, strict=True))),
-            [split(v, parts, f"{what}[{k!r}]") for k, v in value.items()],
+            [split(v, parts, f"{what}[{k!r}]", axis) for k, v in value.items()],
             parts,
         )
     if type(value) in (tuple, list):
-        return _zip(type(value), [split(v, parts, what) for v in value], parts)
+        return _zip(type(value), [split(v, parts, what, axis) for v in value], parts)
     return [value] * parts
 
 
@@ -163,13 +167,18 @@ def _zip(make: Callable[[Any], Any], columns: list[list[Any]], parts: int) -> li
     return [make([column[i] for column in columns]) for i in range(parts)]
 
 
-def _split_tensor(tensor: torch.Tensor, parts: int, what: str) -> list[Any]:
+def _split_tensor(tensor: torch.Tensor, parts: int, what: str, axis: int) -> list[Any]:
     if tensor.dim() == 0 or parts == 1:
         return [tensor] * parts
-    if tensor.shape[0] % parts != 0 or tensor.shape[0] == 0:
+    if not -tensor.dim() <= axis < tensor.dim():
+        raise error(
+            "PAWL_EINVAL", f"pipeline: {what} has {tensor.dim()} dimensions, and none is {axis}"
+        )
+    size = tensor.shape[axis]
+    if size % parts != 0 or size == 0:
         raise error(
             "PAWL_EINVAL",
-            f"pipeline: {what} has {tensor.shape[0]} rows, which do not divide into {parts} "
+            f"pipeline: {what} has {size} rows, which do not divide into {parts} "
             "microbatches; use drop_last=True in the DataLoader, or pp.init(microbatches=...)",
         )
-    return list(tensor.split(tensor.shape[0] // parts))
+    return list(tensor.split(size // parts, axis))

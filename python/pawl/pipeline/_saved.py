@@ -7,13 +7,15 @@ any number of stages, when it is restored; then each rank reads only what it wil
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.module import _IncompatibleKeys
 
 from pawl._ckpt._parts import Here
-from pawl.errors import PawlError, error
+from pawl.errors import PawlError
 from pawl.pipeline import _state, _tables
 from pawl.pipeline._cut import lay_out, plan_again
 from pawl.pipeline._divide._plan import Plan
@@ -106,14 +108,11 @@ class Saved:
         names = {id(v): (n, True) for _, _, n, v in _tables.entries(module, "parameter")}
         names |= {id(v): (n, False) for _, _, n, v in _tables.entries(module, "buffer")}
         tensors: dict[str, torch.Tensor] = {}
-        elsewhere, parameters = set(), set()
+        elsewhere, parameters, strange = set(), set(), []
         for key, value in self._model.entries().items():
             if id(value) not in names:
-                raise error(
-                    "PAWL_ENOTSUP",
-                    f"pipeline: {key} of the module's state_dict is neither parameter nor buffer, "
-                    "and cannot be saved by name",
-                )
+                strange.append(key)
+                continue
             name, is_parameter = names[id(value)]
             if mine(name, is_parameter):
                 tensors[key] = value.detach()
@@ -121,7 +120,7 @@ class Saved:
                     parameters.add(name)
             else:
                 elsewhere.add(key)
-        return Here(tensors, frozenset(elsewhere), frozenset(parameters))
+        return Here(tensors, frozenset(elsewhere), frozenset(parameters), tuple(strange))
 
     def _plan_of(self, mark: Mapping[str, Any] | None) -> Plan | None:
         """The plan for this world, of what the saving run had measured. None: the first step
@@ -135,3 +134,54 @@ class Saved:
         except (PawlError, AttributeError) as why:
             log.info("the checkpoint's plan is not used: %s", why)
             return None
+
+
+def load(here: Here, state: Mapping[str, Any], strict: bool) -> Any:
+    """Copies this rank's entries of a state_dict, all or none."""
+    missing = [key for key in here.tensors if key not in state]
+    unexpected = [key for key in state if key not in here.tensors and key not in here.elsewhere]
+    found = {key: state[key] for key in here.tensors if key in state}
+    wrong = [
+        f"{key}: saved {tuple(value.shape)}, live {tuple(here.tensors[key].shape)}"
+        for key, value in found.items()
+        if value.shape != here.tensors[key].shape
+    ]
+    problems = [f"of another shape: {', '.join(wrong)}"] if wrong else []
+    if strict:
+        problems += [f"missing: {', '.join(missing)}"] if missing else []
+        problems += [f"unexpected: {', '.join(unexpected)}"] if unexpected else []
+    if problems:
+        raise RuntimeError(f"pipeline: load_state_dict: {'; '.join(problems)}")
+    with torch.no_grad():
+        for key, value in found.items():
+            here.tensors[key].copy_(value)
+    return _IncompatibleKeys(missing, unexpected)
+
+
+def gather(model: DistributedModel) -> OrderedDict[str, torch.Tensor]:
+    """The whole state_dict, at all ranks of a pipeline, which all call it once the model is
+    divided. Costs the memory of the whole model at each.
+    """
+    world, mine = _state.world(), model._saved.has()
+    pipeline = model._pipeline
+    assert pipeline is not None
+    found: OrderedDict[str, torch.Tensor] = OrderedDict()
+    names = {id(v): n for k in ("parameter", "buffer")
+             for _, _, n, v in _tables.entries(model.module, k)}  # fmt: skip
+    for key, value in model.entries().items():
+        name = names[id(value)]
+        held = pipeline.places.held.get(name)
+        owner = pipeline.places.buffer.get(name, (0, 0))[0] if held is None else held.ranks[0]
+        meta = pipeline.places.metas.get(name)
+        if key in mine.tensors:
+            tensor = mine.tensors[key].clone(memory_format=torch.contiguous_format)
+        else:
+            dtype, shape = (value.dtype, value.shape) if meta is None else (meta[0], meta[1])
+            tensor = torch.empty(shape, dtype=dtype)
+        if world.pipeline is not None:
+            with pipeline.telling("state_dict"):
+                options = torch.distributed.BroadcastOptions()
+                options.rootRank = owner
+                world.pipeline.broadcast([tensor], options).wait()
+        found[key] = tensor
+    return found

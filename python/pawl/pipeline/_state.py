@@ -26,6 +26,8 @@ class Setting:
     units: tuple[str, ...]
     tied: str
     seed: int
+    spread: bool  # the ranks of a pipeline are not consecutive
+    results_max: int  # bytes of a result, at most, that comes back to all ranks
 
 
 _found: dict[str, Any] = {}
@@ -35,7 +37,7 @@ def begin(setting: Setting) -> None:
     """Makes the world."""
     if "world" in _found:
         raise error("PAWL_EEXIST", "pipeline: pp.init was called before in this process")
-    _found["world"] = World(setting.stages)
+    _found["world"] = World(setting.stages, setting.spread)
     _found["setting"] = setting
 
 

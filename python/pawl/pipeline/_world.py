@@ -1,7 +1,7 @@
 """The ranks of pipelines: which pipeline and which stage this process is, and its groups.
 
-Consecutive ranks form a pipeline. All pipelines are replicas of each other: the ranks with the same
-stage average their gradients.
+Consecutive ranks form a pipeline, or those of equal distance. All pipelines are replicas of each
+other: the ranks with the same stage average their gradients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class World:
 
     _made = 0  # worlds so far; the same number at all ranks
 
-    def __init__(self, stages: int) -> None:
+    def __init__(self, stages: int, spread: bool = False) -> None:
         _join()
         ranks = dist.get_world_size() if dist.is_initialized() else 1
         rank = dist.get_rank() if dist.is_initialized() else 0
@@ -42,8 +42,12 @@ class World:
             )
         World._made += 1
         self.rank, self.ranks, self.stages = rank, ranks, stages
-        self.stage, self.replica = rank % stages, rank // stages
         self.replicas = ranks // stages
+        self.spread = spread
+        if spread:
+            self.stage, self.replica = rank // self.replicas, rank % self.replicas
+        else:
+            self.stage, self.replica = rank % stages, rank // stages
         self.everyone = self._group("all", rank, ranks)
         self.pipeline = self._group(f"pipeline/{self.replica}", self.stage, stages)
         self.copies = self._group(f"stage/{self.stage}", self.replica, self.replicas)
@@ -68,6 +72,10 @@ class World:
         endpoints = exchange(store, self.stage, self.stages, group.card, _TIMEOUT)
         group.join(endpoints, seconds("torch_join"))
         return group
+
+    def number(self, stage: int, replica: int) -> int:
+        """The rank that has a stage of a pipeline."""
+        return stage * self.replicas + replica if self.spread else replica * self.stages + stage
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Rank 0's bytes, at all ranks."""

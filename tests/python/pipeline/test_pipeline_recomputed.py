@@ -83,3 +83,47 @@ def test_steps_and_units_draw_differently() -> None:
 def test_a_checkpoint_that_draws_anew_is_refused() -> None:
     with pytest.raises(PawlError, match=r"1\.square\.drop draws .*preserve_rng_state=True"):
         gradients(partial(checkpoint, use_reentrant=False, preserve_rng_state=False))
+
+
+class Around(nn.Module):
+    """Has a checkpoint around each block, which is a unit."""
+
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.again = again
+        self.blocks = nn.ModuleList([Block(plain), Block(plain)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.again else block(x)
+        return x
+
+
+def around(again: bool) -> tuple[list[Tensor], int]:
+    """Gradients of a step, and how often the program's blocks ran in it."""
+    pp.init(stages=1, microbatches=3, units=["blocks.0", "blocks.1"])
+    try:
+        torch.manual_seed(2)
+        model = pp.DistributedModel(Around(again))
+
+        @pp.step
+        def step(x: Tensor) -> Tensor:
+            loss = model(x).square().sum()
+            model.backward(loss)
+            return loss
+
+        step(torch.ones(3, 64))
+        model.zero_grad()
+        runs: list[int] = []
+        model.module.blocks[0].square.register_forward_pre_hook(lambda *_: runs.append(1))
+        step(torch.ones(3, 64))
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None], len(runs)
+    finally:
+        pp.shutdown()
+
+
+def test_a_checkpoint_around_a_unit_is_carried_out_by_its_owner() -> None:
+    (kept, runs), (again, runs_again) = around(False), around(True)
+    assert (runs, runs_again) == (3 * 4, 2 * 3 * 4)  # microbatches, calls in a block
+    for one, other in zip(kept, again, strict=True):
+        assert torch.equal(one, other)

@@ -23,6 +23,7 @@ from pawl.errors import error
 from pawl.pipeline._divide import _preserve
 from pawl.pipeline._divide._trace import (
     OUTSIDE,
+    ClosedError,
     Recorder,
     Sample,
     Scope,
@@ -160,7 +161,12 @@ def survey(model: nn.Module, sample: Sample, clock: Clock = "auto") -> Survey:
     """
     tree = Tree(model)
     name = _clock_name(model, clock)
-    trace = _runs(tree, tree.open_nodes(), sample, name, survey=True)
+    trace = None
+    while trace is None:
+        try:
+            trace = _runs(tree, tree.open_nodes(), sample, name, survey=True)
+        except ClosedError as why:
+            tree.close(why.node)
     if trace.backwards == 0:
         raise error(
             "PAWL_EINVAL",

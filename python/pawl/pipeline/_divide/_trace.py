@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointError
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pawl.errors import error
@@ -162,6 +163,14 @@ def wall_clock() -> float:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+class ClosedError(Exception):
+    """A module computes activations again in a way that does not let modules in it be cut off."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.path)
+        self.node = node
 
 
 class Recorder:
@@ -454,6 +463,9 @@ class Recorder:
                 outs, inputs, ones, allow_unused=True, retain_graph=again or None
             )
         except RuntimeError as why:
+            node = scope.node
+            if isinstance(why, CheckpointError) and node is not None and not node.closed:
+                raise ClosedError(node) from why
             if "use_reentrant" not in str(why):
                 raise
             name = scope.node.path if scope.node is not None else "the step"

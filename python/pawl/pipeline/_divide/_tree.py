@@ -16,7 +16,7 @@ class Node:
     module: nn.Module
     path: str  # first name; "": the model
     names: tuple[str, ...]  # all names, of the same object
-    closed: bool  # compiled or scripted: what it calls inside is not seen
+    closed: bool  # calls inside are not seen: the module is compiled, for example
     inside: frozenset[int]  # identities of all modules below it, without itself
 
 
@@ -43,6 +43,11 @@ class Tree:
         """Modules whose calls can be seen: all but those inside of closed ones."""
         hidden = {one for node in self.nodes.values() if node.closed for one in node.inside}
         return [node for one, node in self.nodes.items() if one not in hidden]
+
+    def close(self, like: Node) -> None:
+        """Closes a module, and those of its class."""
+        for node in self.nodes.values():
+            node.closed = node.closed or type(node.module) is type(like.module)
 
     def params_of(self, node: Node) -> tuple[str, ...]:
         """Names of the parameters in a module, each once, in the model's order."""

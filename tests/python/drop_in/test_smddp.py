@@ -204,10 +204,13 @@ def test_names_are_one_module_each() -> None:
         "assert theirs is ours\n"
         "from smdistributed.dataparallel.torch.parallel import DistributedDataParallel\n"
         "assert DistributedDataParallel is ours.DistributedDataParallel\n"
-        "import smdistributed.modelparallel.torch\n"
+        "import smdistributed.modelparallel.torch as theirs\n"
+        "import pawl.compat.smdistributed.modelparallel.torch as ours\n"
+        "assert theirs is ours\n"
+        "import smdistributed.other\n"
     )
     assert done.stderr.strip().endswith(
-        "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
+        "ModuleNotFoundError: No module named 'smdistributed.other'"
     ), done.stderr
 
 

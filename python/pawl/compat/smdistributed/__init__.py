@@ -1,1 +1,2 @@
-"""Amazon SageMaker's ``smdistributed``: of its packages, ``dataparallel``. See docs/smddp.md."""
+"""Amazon SageMaker's ``smdistributed``: ``dataparallel`` (docs/smddp.md) and
+``modelparallel`` (docs/smp.md)."""

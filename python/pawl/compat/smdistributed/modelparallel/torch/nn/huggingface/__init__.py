@@ -1,0 +1,1 @@
+"""Translations of state_dicts: here, models keep the names that transformers gives them."""

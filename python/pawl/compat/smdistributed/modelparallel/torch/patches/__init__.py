@@ -1,0 +1,1 @@
+"""SMP's names for activation checkpointing."""

@@ -159,7 +159,7 @@ class Plan:
 def match(plan: Plan, state: MutableMapping[str, Any], name: str, loaded: Loaded) -> None:
     """Plans the restore of state[name] from the loaded partition."""
     where = f"state[{name!r}]"
-    live = state[name]
+    live = _parts.unwrap(state[name])
     if isinstance(live, nn.Module):
         _match_module(plan, where, live, loaded)
     elif isinstance(live, Optimizer):

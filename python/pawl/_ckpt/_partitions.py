@@ -95,7 +95,8 @@ class Sharing:
     def split(self, state: Mapping[str, Any], diverged: set[str]) -> list[Piece]:
         """The partitions of state, in its order; registers the optimizers in it with the guard."""
         values = {}
-        for name, obj in state.items():
+        for name, wrapped in state.items():
+            obj = _parts.unwrap(wrapped)
             if isinstance(obj, Optimizer):
                 _fence.mask_of(obj)
             divided = _parts.find(obj)

@@ -11,7 +11,6 @@ An optimizer's parameters are numbered as in the model, and named ("param_names"
 from __future__ import annotations
 
 import copy
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
@@ -45,6 +44,9 @@ class Divided(Protocol):
     def saves(self) -> Here:
         """What this rank saves."""
 
+    def saved_parameters(self) -> frozenset[str]:
+        """Names of the parameters among these."""
+
     def has(self) -> Here:
         """What this rank has, be it saved by another one."""
 
@@ -60,25 +62,37 @@ class Divided(Protocol):
         """Says that the tensors of a save have been restored. Cannot fail."""
 
 
-_found: weakref.WeakKeyDictionary[torch.nn.Module, Divided] = weakref.WeakKeyDictionary()
+_found: dict[int, tuple[torch.nn.Module, Divided]] = {}  # by identity of a module
 
 
 def register(modules: Iterable[torch.nn.Module], divided: Divided) -> None:
     """Makes known that these modules are a divided model; each of them may be in a state."""
     for module in modules:
-        _found[module] = divided
+        _found[id(module)] = module, divided
+
+
+def forget(divided: Divided) -> None:
+    """Makes its modules plain ones again."""
+    for one, (_, other) in list(_found.items()):
+        if other is divided:
+            del _found[one]
 
 
 def find(obj: Any) -> Divided | None:
     """The divided model that obj is, or whose parameters it optimizes."""
-    if isinstance(obj, torch.nn.Module):
-        return _found.get(obj)
-    if isinstance(obj, Optimizer):
+    if id(obj) in _found:
+        return _found[id(obj)][1]
+    if _found and isinstance(obj, Optimizer):
         first = next((p for group in obj.param_groups for p in group["params"]), None)
-        for divided in set(_found.values()):
+        for _, divided in _found.values():
             if id(first) in divided.names():
                 return divided
     return None
+
+
+def unwrap(obj: Any) -> Any:
+    """The optimizer that a wrapper steps, where it says so (``pawl_inner``); any other object."""
+    return getattr(obj, "pawl_inner", obj) if isinstance(obj, Optimizer) else obj
 
 
 # ---- saving ----
@@ -97,7 +111,7 @@ def describe(name: str, obj: Any, divided: Divided) -> Saved:
     Raises PawlError (PAWL_ENOTSUP) naming what cannot be saved.
     """
     if isinstance(obj, Optimizer):
-        value: Any = _of_optimizer(name, obj, divided, divided.saves().parameters)
+        value: Any = _of_optimizer(name, obj, divided, divided.saved_parameters())
     else:
         value = _of_model(name, divided)
     shards: dict[int, Shard] = {}
@@ -161,7 +175,8 @@ def _contiguous(name: str, whole: Any, item: Any, shards: dict[int, Shard]) -> A
                 f"state[{name!r}]{locate(whole, item) or ''} is a {item.layout} tensor on "
                 f"{item.device}: pipelines save dense tensors only",
             )
-        item = item.detach().contiguous()
+        if item.requires_grad or not item.is_contiguous():
+            item = item.detach().contiguous()
         shards[id(item)] = (tuple(item.shape), (0,) * item.dim())
     elif type(item) in (dict, OrderedDict):
         made = copy.copy(item)

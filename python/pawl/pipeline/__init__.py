@@ -152,10 +152,16 @@ def replicas() -> int:
 
 
 def set_partition(module: torch.nn.Module, stage: int) -> None:
-    """Puts a module of the model on a stage. Call it after DistributedModel, before the first
-    step, at all ranks.
+    """Puts a module of the model on a stage. Call it after DistributedModel, before the first step
+    and before a checkpoint is restored, at all ranks.
     """
     model = _state.model()
+    if model.plan is not None:
+        raise error(
+            "PAWL_EINVAL",
+            "pipeline: set_partition of a model that has its plan: call it before the first step, "
+            "and before a checkpoint is restored",
+        )
     for path, found in model.module.named_modules():
         if found is module and path:
             _state.setting().partition[path] = stage

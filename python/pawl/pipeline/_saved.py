@@ -33,11 +33,12 @@ class Saved:
     def __init__(self, model: DistributedModel) -> None:
         self._model = model
         self._names: dict[int, str] = {}
+        self._keys: dict[str, tuple[str, bool] | None] = {}  # see _listed
         self._plan_text: tuple[Plan | None, str | None] = (None, None)  # a plan, as JSON
 
     def names(self) -> dict[int, str]:
         """See Divided."""
-        if not self._names:
+        if self._model._pipeline is None or not self._names:
             listed = _tables.entries(self._model.module, "parameter")
             self._names = {id(value): name for _, _, name, value in listed}
         return self._names
@@ -53,15 +54,25 @@ class Saved:
             "steps": self._model.steps,
         }
 
-    def saves(self) -> Here:
+    def saved_parameters(self) -> frozenset[str]:
         """See Divided. Replicas have equal parameters, which the first one saves."""
         world, places = _state.world(), self._places(self._model.plan)
+        if world.replica > 0:
+            return frozenset()
+        if places is None:
+            return frozenset(self.names().values() if world.rank == 0 else ())
+        return frozenset([n for n, held in places.held.items() if held.ranks[0] == world.stage])
+
+    def saves(self) -> Here:
+        """See Divided."""
+        world, places = _state.world(), self._places(self._model.plan)
+        parameters = self.saved_parameters()
 
         def mine(name: str, is_parameter: bool) -> bool:
+            if is_parameter:
+                return name in parameters
             if places is None:
                 return world.rank == 0
-            if is_parameter:
-                return world.replica == 0 and places.held[name].ranks[0] == world.stage
             return places.buffer.get(name, (0, 0))[0] == world.stage
 
         return self._here(mine)
@@ -104,23 +115,33 @@ class Saved:
 
     def _here(self, mine: Any) -> Here:
         """Divides the entries of state_dict() by ``mine(name, is_parameter)``."""
-        module = self._model.module
-        names = {id(v): (n, True) for _, _, n, v in _tables.entries(module, "parameter")}
-        names |= {id(v): (n, False) for _, _, n, v in _tables.entries(module, "buffer")}
+        entries = self._model.entries()
         tensors: dict[str, torch.Tensor] = {}
         elsewhere, parameters, strange = set(), set(), []
-        for key, value in self._model.entries().items():
-            if id(value) not in names:
+        for key, found in self._listed(entries).items():
+            if found is None:
                 strange.append(key)
                 continue
-            name, is_parameter = names[id(value)]
+            name, is_parameter = found
             if mine(name, is_parameter):
-                tensors[key] = value.detach()
+                tensors[key] = entries[key].detach()
                 if is_parameter:
                     parameters.add(name)
             else:
                 elsewhere.add(key)
         return Here(tensors, frozenset(elsewhere), frozenset(parameters), tuple(strange))
+
+    def _listed(self, entries: Mapping[str, Any]) -> dict[str, tuple[str, bool] | None]:
+        """Name in the model of each entry, and whether it is a parameter; None: it is no tensor of
+        the model. Once the model is divided, this stays, and so is kept.
+        """
+        if self._model._pipeline is not None and self._keys.keys() == entries.keys():
+            return self._keys
+        module = self._model.module
+        names = {id(v): (n, True) for _, _, n, v in _tables.entries(module, "parameter")}
+        names |= {id(v): (n, False) for _, _, n, v in _tables.entries(module, "buffer")}
+        self._keys = {key: names.get(id(value)) for key, value in entries.items()}
+        return self._keys
 
     def _plan_of(self, mark: Mapping[str, Any] | None) -> Plan | None:
         """The plan for this world, of what the saving run had measured. None: the first step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from pawl._ckpt import _parts
 from pawl.errors import error
 from pawl.pipeline._world import World
 
@@ -44,6 +45,8 @@ def begin(setting: Setting) -> None:
 def end() -> None:
     """Leaves everything; pp.init may be called again."""
     model = _found.pop("model", None)
+    if model is not None:
+        _parts.forget(model._saved)
     world = _found.pop("world", None)
     _found.pop("setting", None)
     if model is not None and model._pipeline is not None and model._pipeline.driver is not None:

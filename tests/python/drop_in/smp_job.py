@@ -82,7 +82,8 @@ def main():
         if n % 2 == 1:
             content = {"step": n, "schedule": schedule.state_dict(), "kind": Net}
             smp.save_checkpoint(folder, tag=f"at{n}", partial=True, model=model,
-                                optimizer=optimizer, user_content=content)  # fmt: skip
+                                optimizer=optimizer, user_content=content,
+                                num_kept_partial_checkpoints=2)  # fmt: skip
     assert seen == [(True, True)], seen
     model.eval()
     with torch.no_grad():

@@ -58,6 +58,9 @@ def test_a_checkpoint_is_resumed_with_other_partitions(tmp_path: Path) -> None:
     resumed = train(tmp_path / "two", 3, 3, 6, "resume")
     late = {line for line in whole if line.split()[1] in ("4", "5") or line.startswith("score")}
     assert resumed == late
+    for folder in ("whole", "two"):  # the two newest
+        kept = sorted(p.name for p in (tmp_path / folder).glob("*_partial"))
+        assert kept == ["at3_partial", "at5_partial"]
 
 
 @pytest.mark.slow

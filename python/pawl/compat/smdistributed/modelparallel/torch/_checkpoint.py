@@ -8,6 +8,7 @@ the file <tag>, a plain state_dict, with user_content_<tag> beside it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 from typing import Any, Final
@@ -23,7 +24,8 @@ from pawl.pipeline import _saved
 
 _PARTIAL: Final = "_partial"
 _USER: Final = "user_content.pt"
-_engines: dict[str, Engine] = {}  # by path
+log = logging.getLogger("pawl.smp")
+_engines: dict[str, tuple[Engine, int | None]] = {}  # by path, with how many tags stay
 
 
 def save(
@@ -38,7 +40,7 @@ def save(
     and so on. The file appears whole, and lasts.
     """
     path = f"{os.fspath(f)}_{_ranks.mp_rank()}" if partial else os.fspath(f)
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{_ranks.rank()}.{os.getpid()}"
     try:
         with open(temporary, "wb") as file:
             torch.save(obj, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
@@ -85,7 +87,7 @@ def save_checkpoint(
 
     A partial one is copied while training goes on, and becomes durable in the background.
     ``num_kept_partial_checkpoints``: how many of them stay; None: all. It is that of the first
-    save to a path. A full one has no optimizer state, and is durable when this returns.
+    such save to a path. A full one has no optimizer state, and is durable when this returns.
     """
     if model is None:
         raise error("PAWL_EINVAL", "smp: save_checkpoint needs model=")
@@ -123,11 +125,16 @@ def _save_partial(
 
 def _engine(path: str, kept: int | None = None) -> Engine:
     path = os.path.abspath(path)
-    if path not in _engines:
+    engine, known = _engines.get(path, (None, None))
+    if engine is not None and known is None and kept is not None:
+        engine.close()  # the one that resuming has opened
+        engine = None
+    if engine is None:
         os.makedirs(path, exist_ok=True)
-        _engines[path] = Engine(path, keep=kept or 0)
-        _engines[path].tell_starts("call smp.resume_from_checkpoint() before")
-    return _engines[path]
+        engine = Engine(path, keep=kept or 0)
+        engine.tell_starts("call smp.resume_from_checkpoint() before")
+        _engines[path] = engine, kept
+    return engine
 
 
 def resume_from_checkpoint(
@@ -155,7 +162,9 @@ def resume_from_checkpoint(
     found = _find(os.fspath(path), tag)
     _load_model(found, session.model, strict)
     names = _files(found, "optimizer")
-    if load_optimizer and session.optimizer is not None and names:
+    if load_optimizer and session.optimizer is None and names:
+        log.warning("smp: %s has the optimizer's state; make a DistributedOptimizer before", found)
+    elif load_optimizer and names:
         joined = _parts.join([found.load(name) for name in names])
         session.optimizer.load_state_dict(joined)
     return found.load(_USER)
@@ -206,10 +215,3 @@ def _resume_full(path: str, tag: str | None, model: Any, strict: bool, translate
     model.load_state_dict(translate(whole) if translate else whole, strict=strict)
     user = os.path.join(path, f"user_content_{tag}")
     return torch.load(user, "cpu", weights_only=False) if os.path.exists(user) else None
-
-
-def close() -> None:
-    """Waits until what was saved is durable."""
-    while _engines:
-        _, engine = _engines.popitem()
-        engine.close()

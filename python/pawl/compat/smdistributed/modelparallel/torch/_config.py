@@ -46,7 +46,7 @@ _KNOWN: Final = (
     "pipeline_parallel_degree",
     "placement_strategy",
 )
-_SCHEDULES: Final = {"interleaved": "1f1b", "simple": "simple", "_only_forward": "1f1b"}
+_SCHEDULES: Final = {"interleaved": "1f1b", "simple": "simple"}
 
 
 @dataclasses.dataclass
@@ -101,11 +101,11 @@ def read(config: Mapping[str, Any] | None) -> Config:
     if "partitions" in given:
         given.setdefault("pipeline_parallel_degree", given.pop("partitions"))
     for key in list(given):
-        if key not in (*_WITHOUT_EFFECT, *_NOT_YET, *_ONE_ONLY, *_TYPES, *_KNOWN):
+        if key.startswith("sdp_"):  # sharded data parallelism is refused below
+            del given[key]
+        elif key not in (*_WITHOUT_EFFECT, *_NOT_YET, *_ONE_ONLY, *_TYPES, *_KNOWN):
             known = ", ".join(sorted((*_WITHOUT_EFFECT, *_NOT_YET, *_ONE_ONLY, *_TYPES, *_KNOWN)))
             raise error("PAWL_EINVAL", f"smp: there is no key {key}; the keys are {known}")
-        if key.startswith("sdp_"):
-            del given[key]
     for key in _ONE_ONLY:
         if given.get(key, 1) != 1:
             raise error(

@@ -30,6 +30,11 @@ class DistributedOptimizer(Optimizer):
         self.overflow = False
         _session.current().optimizer = self
 
+    @property
+    def pawl_inner(self) -> Optimizer:
+        """The optimizer, for pawl.Checkpointer."""
+        return self.optimizer
+
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +93,7 @@ def step(
     def make(function: Callable[..., Any]) -> Any:
         stepping = pp.step(function, whole=non_split_inputs or (), axes=input_split_axes)
 
+        @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             bf16 = current().config.bf16
             with torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():

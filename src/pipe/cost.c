@@ -253,9 +253,11 @@ static int refuse_pins(const struct pipe_chain *chain, uint32_t pinned, uint32_t
 		pipe_chain_name(chain, pinned), chain->wanted[pinned]);
 }
 
-/* Limits where parts can end by the stages that units are wanted on. */
+/* Limits where parts can end by the stages that units are wanted on. With several chunks a stage,
+ * a unit may be in each of them: the search looks at every part (pipe_may_have). */
 static int pin(struct pipe_chain *chain, struct pawl_err *err)
 {
+	bool several = chain->parts[chain->parts_n - 1].stage != chain->parts_n - 1;
 	uint32_t before = NOWHERE; /* the pinned position before */
 
 	for (uint32_t at = 0; at < chain->n; at++) {
@@ -265,11 +267,9 @@ static int pin(struct pipe_chain *chain, struct pawl_err *err)
 		if (k == PAWL_PIPE_ANY_STAGE) {
 			continue;
 		}
-		if (chain->parts[chain->parts_n - 1].stage != chain->parts_n - 1) {
-			return pawl_err_set(err, PAWL_EINVAL,
-				"unit %s is wanted on stage %u, which is possible with one chunk "
-				"a stage only",
-				pipe_chain_name(chain, at), k);
+		if (several) {
+			chain->even = false;
+			continue;
 		}
 		if (k < from || at < k || chain->n - at < chain->parts_n - k ||
 			(before != NOWHERE && at - before < k - from)) {

@@ -83,6 +83,14 @@ static inline double pipe_part_cost(const struct pipe_chain *chain, uint32_t k, 
 		chain->cut[end];
 }
 
+/* Returns whether part k may have the unit at a position, by the stage that it is wanted on. */
+static inline bool pipe_may_have(const struct pipe_chain *chain, uint32_t k, uint32_t position)
+{
+	uint32_t wanted = chain->wanted[position];
+
+	return wanted == PAWL_PIPE_ANY_STAGE || wanted == chain->parts[k].stage;
+}
+
 /* Returns the bytes that part k needs if it is [begin, end). */
 static inline uint64_t pipe_part_bytes(const struct pipe_chain *chain, uint32_t k, uint32_t begin,
 	uint32_t end)

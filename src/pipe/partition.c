@@ -23,7 +23,7 @@ static uint32_t find_begin(const struct pipe_search *search, uint32_t k, uint32_
 	uint32_t begin = chain->begins[end];
 
 	ASSERT(k > 0);
-	while (begin-- > search->least[k - 1]) {
+	while (begin-- > search->least[k - 1] && pipe_may_have(chain, k, begin)) {
 		uint64_t cap = chain->parts[k].cap_bytes;
 
 		if (pipe_search_ends(search, k - 1, begin) &&

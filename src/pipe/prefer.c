@@ -53,7 +53,7 @@ static void prefer_begin(struct preference *preference, uint32_t k, uint32_t end
 			(chain->cost[end] - chain->cost[begin]) / part->speed + chain->cut[end];
 
 		preference->steps++;
-		if (bare > preference->value ||
+		if (bare > preference->value || !pipe_may_have(chain, k, begin) ||
 			(part->cap_bytes != PAWL_PIPE_NO_CAP &&
 				pipe_part_bytes(chain, k, begin, end) > part->cap_bytes)) {
 			break;

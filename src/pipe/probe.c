@@ -203,7 +203,9 @@ struct window {
 	uint32_t head; /* index of the best in search->window */
 	uint32_t tail; /* index behind the last */
 	uint32_t next; /* first begin that has not been considered */
-	uint32_t fits; /* begins before this need too much memory */
+	uint32_t
+		fits; /* begins before this need too much memory, or have a unit of another stage */
+	uint32_t seen; /* units before this have been looked at */
 };
 
 static void add_begin(struct pipe_search *search, struct window *window, uint32_t k, uint32_t begin)
@@ -231,6 +233,11 @@ static bool move_window(struct pipe_search *search, struct window *window, uint3
 			add_begin(search, window, k, window->next);
 		}
 	}
+	for (; window->seen < end; window->seen++) {
+		if (!pipe_may_have(chain, k, window->seen)) {
+			window->fits = window->seen + 1;
+		}
+	}
 	while (cap != PAWL_PIPE_NO_CAP && window->fits < end &&
 		pipe_part_bytes(chain, k, window->fits, end) > cap) {
 		window->fits++;
@@ -247,7 +254,7 @@ static bool fill_row(struct pipe_search *search, uint32_t k, double value)
 	const struct pipe_chain *chain = search->chain;
 	uint8_t *row = search->rows + (size_t)k * (chain->n + 1);
 	uint32_t first = k > 0 ? search->least[k - 1] : 0;
-	struct window window = {.next = first, .fits = first};
+	struct window window = {.next = first, .fits = first, .seen = first};
 	bool any = false;
 
 	if (!set_range(search, k, value)) {

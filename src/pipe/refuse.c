@@ -55,7 +55,8 @@ static uint32_t find_best_part(const struct pipe_chain *chain, uint32_t position
 	uint32_t best = 0;
 
 	for (uint32_t k = 0; k < chain->parts_n; k++) {
-		bool allowed = position < chain->parts[k].end_most &&
+		bool allowed = pipe_may_have(chain, k, position) &&
+			position < chain->parts[k].end_most &&
 			(k == 0 || position >= chain->parts[k - 1].end_least);
 
 		if (allowed && excess(chain, k, position) < least) {

@@ -207,7 +207,8 @@ static bool compare_to(struct model *model, double least)
 	assert_close(plan.value, least, 1e-9);
 	assert_true(plan.bound <= plan.value);
 	assert_close(plan.bound, plan.value, 1e-9);
-	assert_true(plan.largest_s <= plan.value * (1 + 1e-9) || model->setting.memory_weight > 0);
+	assert_true(plan.largest_s <= plan.value * plan.each * (1 + 1e-9) ||
+		model->setting.memory_weight > 0);
 	release(&plan, &report);
 	return true;
 }
@@ -369,6 +370,95 @@ static void no_cut_with_visits_is_better(void **state)
 	assert_true(possible > CHAINS / 40);
 }
 
+/* ---- several chunks a stage ---- */
+
+/* Returns the stage of a chunk. */
+static uint32_t stage_of(const struct pawl_pipe_setting *setting, uint32_t chunk)
+{
+	bool back = setting->schedule == PAWL_PIPE_ZBV && chunk >= setting->stages;
+
+	return back ? 2 * setting->stages - 1 - chunk : chunk % setting->stages;
+}
+
+/* Returns the time of units begin .. end - 1 as one chunk; infinite: they cannot be one. */
+static double judge_chunk(const struct model *model, uint32_t chunk, uint32_t begin, uint32_t end)
+{
+	uint32_t stage = stage_of(&model->setting, chunk);
+	bool filled = false;
+	double took_s = 0;
+
+	for (uint32_t u = begin; u < end; u++) {
+		const struct pawl_pipe_unit *unit = &model->units[u];
+
+		if (unit->stage != PAWL_PIPE_ANY_STAGE && unit->stage != stage) {
+			return INFINITY;
+		}
+		filled = filled || unit->param_bytes > 0 || !has_parameters(model);
+		took_s += unit->forward_s + unit->backward_s;
+	}
+	return filled ? took_s / (model->setting.speeds ? model->speeds[stage] : 1) : INFINITY;
+}
+
+/* Returns the least value of cuts into chunks, by dynamic programming over their ends. */
+static double find_least_chunks(const struct model *model, uint32_t chunks)
+{
+	double least[MODEL_UNITS + 1];
+	double before[MODEL_UNITS + 1];
+
+	for (uint32_t end = 0; end <= model->n; end++) {
+		least[end] = end == 0 ? 0 : INFINITY;
+	}
+	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+		memcpy(before, least, sizeof(least));
+		for (uint32_t end = 0; end <= model->n; end++) {
+			least[end] = INFINITY;
+			for (uint32_t begin = 0; begin < end; begin++) {
+				least[end] = fmin(least[end],
+					fmax(before[begin], judge_chunk(model, chunk, begin, end)));
+			}
+		}
+	}
+	return least[model->n];
+}
+
+/* A unit may be wanted on a stage, where it is in any of the chunks. */
+static void no_cut_into_several_chunks_is_better(void **state)
+{
+	struct rng rng = {test_seed()};
+	uint32_t possible = 0;
+	uint32_t pinned = 0;
+	static struct model model;
+
+	for (uint32_t i = 0; i < CHAINS / 5; i++) {
+		bool back = one_in(&rng, 3);
+		uint32_t each = back ? 2 : 2 + (uint32_t)rng_below(&rng, 2);
+		bool found;
+
+		make_random(&model, &rng, 16, 3);
+		model.setting.stages += model.setting.stages == 1;
+		model.setting.caps_bytes = NULL;
+		model.setting.link = (struct pawl_pipe_link){0};
+		model.setting.tied = PAWL_PIPE_REPLICATE;
+		model.setting.schedule = back ? PAWL_PIPE_ZBV : PAWL_PIPE_INTERLEAVED;
+		model.setting.each = each;
+		model.units[0].backward_s += 1; /* zbv needs a time for parameters */
+		model.units[0].weight_s = 1;
+		for (uint32_t u = 0; u < model.n; u++) {
+			model.units[u].stage = one_in(&rng, 6)
+				? (uint32_t)rng_below(&rng, model.setting.stages)
+				: PAWL_PIPE_ANY_STAGE;
+			model.units[u].param_bytes += 1;
+		}
+		found = compare_to(&model, find_least_chunks(&model, each * model.setting.stages));
+		possible += found;
+		for (uint32_t u = 0; u < model.n && found; u++) {
+			pinned += model.units[u].stage != PAWL_PIPE_ANY_STAGE;
+		}
+	}
+	print_message("%u possible, with %u units on wanted stages\n", possible, pinned);
+	assert_true(possible > CHAINS / 50 && pinned > possible);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -377,6 +467,7 @@ int main(void)
 		cmocka_unit_test(bounds_of_long_chains_are_met),
 		cmocka_unit_test(no_cut_is_better_by_smp_s_objective),
 		cmocka_unit_test(no_cut_with_visits_is_better),
+		cmocka_unit_test(no_cut_into_several_chunks_is_better),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

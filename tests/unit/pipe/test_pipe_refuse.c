@@ -119,9 +119,10 @@ static void contradicting_wishes_are_refused(void **state)
 	expect_refused(&model, PAWL_EINVAL, "u2 is wanted on stage 3", "no unit");
 	model.units[2].stage = 4;
 	expect_refused(&model, PAWL_EINVAL, "u2 is wanted on stage 4", "the last stage is 3");
-	model.units[2].stage = 2;
+	model.units[2].stage = 1; /* 8 units are one each in 8 chunks: u2 is on stage 2 */
 	model.setting.schedule = PAWL_PIPE_INTERLEAVED;
-	expect_refused(&model, PAWL_EINVAL, "u2 is wanted on stage 2", "one chunk a stage only");
+	expect_refused(&model, PAWL_EINVAL, "no cut has the wanted units on their stages",
+		"in each of 8 chunks; schedule 1f1b would fit");
 	make_equal(&model, 8, 4, 8);
 	model.units[0].tied = model.units[7].tied = 1;
 	model.units[0].stage = 0;

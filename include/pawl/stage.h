@@ -105,6 +105,10 @@ void pawl_stage_close(struct pawl_stage *stage, void (*release)(void *held));
 int pawl_stage_begin(struct pawl_stage *stage, const struct pawl_pipe_task *tasks, uint32_t n,
 	struct pawl_err *err);
 
+/* Says for how long this rank is busy in a step, by the plan: for the trace that `pawl explain`
+ * reads (PAWL_TRACE). 0, as at first: not known. Any thread. */
+void pawl_stage_expect(struct pawl_stage *stage, int64_t busy_ns);
+
 /* ---- the driver ---- */
 
 /*

@@ -459,6 +459,18 @@ static PyObject *stage_current(struct core_stage *self, PyObject *unused)
 		     : Py_NewRef(Py_None);
 }
 
+static PyObject *stage_expect(struct core_stage *self, PyObject *seconds)
+{
+	double busy_s = PyFloat_AsDouble(seconds);
+
+	if (PyErr_Occurred() || !core_stage_enter(self)) {
+		return NULL;
+	}
+	pawl_stage_expect(self->stage, busy_s < 1e9 ? (int64_t)(busy_s * 1e9) : 0);
+	core_stage_leave(self);
+	Py_RETURN_NONE;
+}
+
 static PyObject *stage_stats(struct core_stage *self, PyObject *unused)
 {
 	struct pawl_stage_stats s = {0};
@@ -483,6 +495,8 @@ static PyObject *stage_stats(struct core_stage *self, PyObject *unused)
 
 static PyMethodDef stage_methods[] = {
 	{"begin", (PyCFunction)stage_begin, METH_O, "begin([(kind, chunk, microbatch), ...])"},
+	{"expect", (PyCFunction)stage_expect, METH_O,
+		"expect(seconds): how long this rank is busy in a step, by the plan"},
 	{"call", FAST(core_stage_call),
 		"call(rank, id, outs, kind, chunk, microbatch, needs, blob)"},
 	{"push", FAST(core_stage_push), "push(from_rank, value, to_rank)"},

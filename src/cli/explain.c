@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,6 +243,63 @@ static void print_links(const struct explain_sum *sum, const struct explain_grou
 	}
 }
 
+/* ---- pipelines ---- */
+
+static void print_slow_stage(const struct explain_stages *stages, const struct explain_group *group)
+{
+	struct explain_verdict verdict = explain_stages_judge(stages);
+	const struct trace_header *header = &group->traces[verdict.stage].header;
+
+	switch (verdict.kind) {
+	case EXPLAIN_DELAYED:
+		cli_print(stdout,
+			"stage %u (%s, process %u) is the slow one: beside its plan, it takes %.0f "
+			"%% more than the others: its host is slower, or does something else\n",
+			verdict.stage, header->hostname, header->pid, 100 * verdict.more);
+		break;
+	case EXPLAIN_LARGE:
+		cli_print(stdout,
+			"stage %u (%s, process %u) is the slow one: it has %.0f %% more to do than "
+			"the others, which wait for it; finer units, or another number of stages, "
+			"can be cut more evenly\n",
+			verdict.stage, header->hostname, header->pid, 100 * verdict.more);
+		break;
+	case EXPLAIN_EVEN:
+		cli_print(stdout,
+			"no stage is slow: what they wait is the pipeline's bubble, which more "
+			"microbatches make smaller, and transfers\n");
+		break;
+	}
+}
+
+static void print_stages(const struct explain_stages *stages, const struct explain_group *group)
+{
+	cli_print(stdout,
+		"group %016llx: a pipeline of %u stages on %u host%s; %zu steps, median "
+		"%.1f ms\n",
+		(unsigned long long)group->id, group->ranks, group->hosts,
+		group->hosts == 1 ? "" : "s", stages->steps, (double)stages->length_ns / 1e6);
+	cli_print(stdout, "%6s  %-20s  %11s  %9s  %12s\n", "STAGE", "HOST", "BUSY", "OF A STEP",
+		"BY ITS PLAN");
+	for (uint32_t s = 0; s < stages->n; s++) {
+		const struct explain_stage *stage = &stages->at[s];
+		char planned[32] = "not known";
+
+		if (stage->steps == 0) {
+			cli_print(stdout, "%6u  (no steps)\n", s);
+			continue;
+		}
+		if (stage->planned_ns > 0) {
+			snprintf(planned, sizeof(planned), "%.1f ms",
+				(double)stage->planned_ns / 1e6);
+		}
+		cli_print(stdout, "%6u  %-20s  %8.1f ms  %7.1f %%  %12s\n", s,
+			group->traces[s].header.hostname, (double)stage->busy_ns / 1e6,
+			100 * (double)stage->busy_ns / (double)stage->length_ns, planned);
+	}
+	print_slow_stage(stages, group);
+}
+
 /* ---- a group ---- */
 
 /* Returns what writing n records costs on this machine, in ns. */
@@ -294,8 +352,13 @@ static void print_summary(const struct explain_sum *sum, const struct explain_gr
 	}
 }
 
-static void print_group(const struct explain_sum *sum, const struct explain_group *group)
+static void print_group(const struct explain_sum *sum, const struct explain_stages *stages,
+	const struct explain_group *group)
 {
+	if (stages->steps > 0) {
+		print_stages(stages, group);
+		return;
+	}
 	print_summary(sum, group);
 	if (sum->ops_n == 0) {
 		cli_print(stdout, "no collective is in all traces\n");
@@ -312,7 +375,7 @@ static void print_group(const struct explain_sum *sum, const struct explain_grou
 /* A group in the files, and how long threads waited for it. */
 struct row {
 	size_t first;     /* index of its first file */
-	double blocked_s; /* seconds that threads waited, all ranks together */
+	double blocked_s; /* seconds that threads waited, in all; infinite: a pipeline */
 	bool shown;       /* printed already */
 };
 
@@ -348,6 +411,7 @@ static int list_groups(struct explain *explain, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu traces", explain->files.n);
 	}
 	for (size_t first = 0; first < explain->files.n && rv == 0; first += n) {
+		struct explain_stages stages = {0};
 		struct explain_group group;
 		struct explain_sum sum;
 		char id[32];
@@ -358,14 +422,16 @@ static int list_groups(struct explain *explain, struct pawl_err *err)
 		}
 		snprintf(id, sizeof(id), "%016" PRIx64, group.id);
 		rv = explain_sum_init(&sum, &group, err);
+		rv = rv ? rv : explain_stages_init(&stages, &group, err);
 		if (rv == 0 && (!explain->only || strcmp(id, explain->only) == 0)) {
 			int64_t begin_ns = explain_group_begin(&group);
 
-			explain->rows[explain->rows_n++] =
-				(struct row){first, sum.blocked_s, false};
+			explain->rows[explain->rows_n++] = (struct row){first,
+				stages.steps > 0 ? INFINITY : sum.blocked_s, false};
 			explain->begin_ns =
 				begin_ns < explain->begin_ns ? begin_ns : explain->begin_ns;
 		}
+		explain_stages_deinit(&stages);
 		explain_sum_deinit(&sum);
 		explain_group_deinit(&group);
 	}
@@ -381,6 +447,7 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 
 	for (size_t i = 0; i < explain->rows_n && i < GROUPS_SHOWN && rv == 0; i++) {
 		struct row *most = NULL;
+		struct explain_stages stages = {0};
 		struct explain_group group;
 		struct explain_sum sum;
 		size_t n;
@@ -398,13 +465,15 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 			break;
 		}
 		rv = explain_sum_init(&sum, &group, err);
+		rv = rv ? rv : explain_stages_init(&stages, &group, err);
 		if (rv == 0) {
 			if (i > 0) {
 				cli_print(stdout, "\n");
 			}
-			print_group(&sum, &group);
-			explain_sum_deinit(&sum);
+			print_group(&sum, &stages, &group);
 		}
+		explain_stages_deinit(&stages);
+		explain_sum_deinit(&sum);
 		explain_group_deinit(&group);
 	}
 	if (rv == 0 && explain->rows_n > GROUPS_SHOWN) {
@@ -507,7 +576,7 @@ static int main_explain(const struct cli_command *command, int argc, char **argv
 const struct cli_command cli_explain = {
 	.name = "explain",
 	.args = "DIR",
-	.summary = "Explain slow steps: the late rank, the phase, the link",
+	.summary = "Explain slow steps: the late rank, the phase, the link, the slow stage",
 	.details =
 		"DIR holds the traces of a job that runs or ran with PAWL_TRACE=DIR: the last\n"
 		"operations of all ranks. Copy the traces of several hosts into one directory.\n",

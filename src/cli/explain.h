@@ -4,6 +4,8 @@
 
 #include "coll/group/trace.h"
 
+#include "pawl/pipe.h"
+
 #include <stdio.h>
 
 #define EXPLAIN_FILES_MAX 65536u /* traces in a directory, at most */
@@ -118,6 +120,40 @@ void explain_sum_deinit(struct explain_sum *sum);
 bool explain_link_slow(const struct explain_sum *sum, size_t i);
 /* Formats a name: "all_reduce(sum) of 1000 float32"; text has GROUP_CALL_TEXT bytes. */
 void explain_name(const struct trace_record *record, char *text);
+
+/* ---- pipelines (explain_stages.c); pure ---- */
+
+/* The steps of one stage, which is a rank. */
+struct explain_stage {
+	size_t steps;       /* steps in its trace */
+	int64_t busy_ns;    /* median time in which it did not wait */
+	int64_t length_ns;  /* median time from begin to end */
+	int64_t planned_ns; /* time in which it was to be busy; 0: not known */
+};
+
+struct explain_stages {
+	struct explain_stage *at; /* owned; one for each rank */
+	uint32_t n;               /* number of ranks */
+	size_t steps;             /* most steps of a stage; 0: the group is no pipeline */
+	int64_t length_ns;        /* longest median of a stage */
+};
+
+struct explain_verdict {
+	enum {
+		EXPLAIN_EVEN,   /* no stage is slow */
+		EXPLAIN_LARGE,  /* a stage has more to do than the others */
+		EXPLAIN_DELAYED /* a stage is slower than planned, and the others are not */
+	} kind;
+	uint32_t stage; /* the stage that is busy for longest */
+	double more;    /* how much longer, as a share of the others */
+};
+
+/* Sums up a group's steps. PAWL_ENOMEM. */
+int explain_stages_init(struct explain_stages *stages, const struct explain_group *group,
+	struct pawl_err *err);
+void explain_stages_deinit(struct explain_stages *stages);
+/* Finds the stage that the others wait for. */
+struct explain_verdict explain_stages_judge(const struct explain_stages *stages);
 
 /* ---- for chrome://tracing (explain_json.c) ---- */
 

@@ -125,6 +125,8 @@ static void put_record(struct place *place, const struct trace_record *record)
 		snprintf(text, sizeof(text), "to %s %u", server ? "server" : "rank",
 			server ? record->peer - place->header->ranks : record->peer);
 		put_async(place, record, "link", text);
+	} else if (record->type == TRACE_STEP) {
+		put_async(place, record, "step", "step of a pipeline");
 	} else if (record->kind >= PAWL_SEND) {
 		put_async(place, record, "message", name);
 	} else {

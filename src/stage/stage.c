@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/times.h"
+#include "coll/group/group_trace.h"
 #include "stage/stage_impl.h"
 
 #include <errno.h>
@@ -230,9 +231,22 @@ int pawl_stage_begin(struct pawl_stage *stage, const struct pawl_pipe_task *task
 	}
 	rv = stage_core_begin(&stage->core, tasks, n, err);
 	if (rv == 0) {
+		stage->steps++;
+		stage->begun_ns = clock_mono_ns();
+		stage->waited_ns = 0;
 		stage_receive_early(stage);
 	}
 	return stage_unlock(stage, rv, err);
+}
+
+void pawl_stage_expect(struct pawl_stage *stage, int64_t busy_ns)
+{
+	if (stage->pid != getpid()) {
+		return;
+	}
+	pthread_mutex_lock(&stage->lock);
+	stage->planned_ns = busy_ns > 0 ? busy_ns : 0;
+	pthread_mutex_unlock(&stage->lock);
 }
 
 /* Checks a value of the caller's. */
@@ -349,12 +363,38 @@ static int look(struct pawl_stage *stage, struct pawl_stage_event *event, struct
 	return 0;
 }
 
+/* Under lock: waits for wake. Returns an error number if the time is over. */
+static int await(struct pawl_stage *stage, int64_t until_ns)
+{
+	const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
+	int64_t from_ns = clock_mono_ns();
+	int late;
+
+	stage->waiters++;
+	late = until_ns == INT64_MAX ? pthread_cond_wait(&stage->wake, &stage->lock)
+				     : pthread_cond_timedwait(&stage->wake, &stage->lock, &until);
+	stage->waiters--;
+	stage->waited_ns += clock_mono_ns() - from_ns;
+	return late;
+}
+
+/* Under lock: writes the step that has ended to the group's trace. */
+static void trace_step(struct pawl_stage *stage)
+{
+	const int64_t from_to_ns[] = {stage->begun_ns, clock_mono_ns()};
+	int64_t busy_ns = from_to_ns[1] - from_to_ns[0] - stage->waited_ns;
+
+	if (stage->group) {
+		group_trace_step(stage->group, stage->steps, from_to_ns, busy_ns > 0 ? busy_ns : 0,
+			stage->planned_ns);
+	}
+}
+
 int pawl_stage_next(struct pawl_stage *stage, int64_t timeout_ns, struct pawl_stage_event *event,
 	struct pawl_err *err)
 {
 	struct pawl_stage_event found = {.kind = PAWL_STAGE_NOTHING};
 	int64_t until_ns = INT64_MAX;
-	struct timespec until;
 	int late = 0;
 	int rv;
 
@@ -366,18 +406,16 @@ int pawl_stage_next(struct pawl_stage *stage, int64_t timeout_ns, struct pawl_st
 
 		until_ns = timeout_ns < INT64_MAX - now_ns ? now_ns + timeout_ns : INT64_MAX;
 	}
-	until = (struct timespec){until_ns / NS_PER_S, until_ns % NS_PER_S};
 	pthread_mutex_lock(&stage->lock);
 	for (;;) {
 		rv = look(stage, &found, err);
 		if (rv != 0 || found.kind != PAWL_STAGE_NOTHING || timeout_ns == 0 || late != 0) {
 			break;
 		}
-		stage->waiters++;
-		late = until_ns == INT64_MAX
-			? pthread_cond_wait(&stage->wake, &stage->lock)
-			: pthread_cond_timedwait(&stage->wake, &stage->lock, &until);
-		stage->waiters--;
+		late = await(stage, until_ns);
+	}
+	if (rv == 0 && found.kind == PAWL_STAGE_END) {
+		trace_step(stage);
 	}
 	pthread_mutex_unlock(&stage->lock);
 	if (rv == 0) {

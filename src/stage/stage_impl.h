@@ -161,6 +161,10 @@ struct pawl_stage {
 	uint32_t failed_len;     /* bytes of failed_text */
 	uint64_t calls_issued;   /* calls that this rank has issued */
 	uint64_t calls_done;     /* calls that this rank has carried out */
+	uint64_t steps;          /* steps begun so far */
+	int64_t begun_ns;        /* when the step began; CLOCK_MONOTONIC */
+	int64_t waited_ns;       /* time in this step in which pawl_stage_next has waited */
+	int64_t planned_ns;      /* time in which this rank is busy in a step, by the plan; or 0 */
 };
 
 /* stage.c */

@@ -211,3 +211,22 @@ void group_trace_waited(struct pawl_group *group, const struct pawl_work *work, 
 
 	put_record(group->stats.trace, &record);
 }
+
+void group_trace_step(struct pawl_group *group, uint64_t number, const int64_t *from_to_ns,
+	int64_t busy_ns, int64_t planned_ns)
+{
+	struct trace_record record = {.type = TRACE_STEP,
+		.number = number,
+		.peer = PAWL_ANY_RANK,
+		.bytes = (uint64_t)planned_ns,
+		.busy_ns = busy_ns};
+
+	for (int t = 0; t < TRACE_TIMES; t++) {
+		record.at_ns[t] = from_to_ns[t == TRACE_DONE];
+	}
+	pthread_mutex_lock(&group->state);
+	if (group->stats.trace) {
+		put_record(group->stats.trace, &record);
+	}
+	pthread_mutex_unlock(&group->state);
+}

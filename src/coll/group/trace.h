@@ -29,11 +29,12 @@ enum trace_type {
 	TRACE_OPERATION, /* an operation that succeeded */
 	TRACE_WAIT,      /* a thread's wait for an operation */
 	TRACE_LINK,      /* the bytes that a collective sent to one rank on another host */
+	TRACE_STEP,      /* a step of a pipeline, of which the rank is a stage */
 	TRACE_TYPES
 };
 
-/* The times of a record, each no earlier than the one before. In a wait, a link or a message, all
- * but the last are the beginning. */
+/* The times of a record, each no earlier than the one before. In a wait, a link, a message or a
+ * step, all but the last are the beginning. */
 enum trace_time {
 	TRACE_SUBMITTED,
 	TRACE_FIRST,     /* the operation was the first on its channel */
@@ -51,14 +52,18 @@ struct trace_record {
 	enum pawl_dtype dtype;         /* element type of the operation */
 	enum coll_algorithm algorithm; /* algorithm of the operation */
 	bool mean;                     /* the sum is divided by the number of ranks */
-	uint64_t number;               /* number of the operation */
+	uint64_t number;               /* number of the operation, or step */
 	/* The last rank to begin, or PAWL_ANY_RANK; the other rank of a message; the receiving rank
 	 * of a link. */
 	uint32_t peer;
-	uint32_t root;              /* root of the operation */
-	uint64_t bytes;             /* size of the operation; for a link, bytes sent */
+	uint32_t root; /* root of the operation */
+	/* Size of the operation; for a link, bytes sent; for a step, ns that the stage was to be
+	 * busy, 0: not known. */
+	uint64_t bytes;
 	int64_t at_ns[TRACE_TIMES]; /* one per enum trace_time; CLOCK_MONOTONIC */
-	int64_t busy_ns;            /* time spent adding; for a link, time of its turns */
+	/* Time spent adding; for a link, time of its turns; for a step, time in which the stage did
+	 * not wait. */
+	int64_t busy_ns;
 };
 
 /* The header of a file: the rank and group that it belongs to. */

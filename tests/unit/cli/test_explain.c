@@ -125,6 +125,77 @@ static void the_slower_link_comes_first(void **state)
 	explain_sum_deinit(&sum);
 }
 
+/* ---- pipelines ---- */
+
+#define STAGES 4
+
+/* Three steps of four stages, of which one is busy for more. */
+static struct explain_group make_pipeline(uint32_t slow, int64_t busy_ns, int64_t planned_ns)
+{
+	static struct trace stage[STAGES];
+	static struct trace_record steps[STAGES][3];
+
+	for (uint32_t s = 0; s < STAGES; s++) {
+		for (uint64_t i = 0; i < 3; i++) {
+			steps[s][i] = (struct trace_record){.type = TRACE_STEP,
+				.number = i,
+				.peer = PAWL_ANY_RANK,
+				.at_ns = {0, 0, 0, 0, 0, 100 * MS},
+				/* the first step is unlike the others */
+				.busy_ns = i == 0   ? 90 * MS
+					: s == slow ? busy_ns
+						    : 50 * MS,
+				.bytes = (uint64_t)(s == slow ? planned_ns : 40 * MS)};
+		}
+		stage[s] = (struct trace){.header = {.rank = s, .ranks = STAGES},
+			.records = steps[s],
+			.n = 3};
+	}
+	return (struct explain_group){.ranks = STAGES, .hosts = 1, .traces = stage};
+}
+
+static struct explain_verdict judge(uint32_t slow, int64_t busy_ns, int64_t planned_ns)
+{
+	struct explain_group group = make_pipeline(slow, busy_ns, planned_ns);
+	struct explain_stages stages;
+	struct explain_verdict verdict;
+
+	assert_int_equal(explain_stages_init(&stages, &group, NULL), 0);
+	assert_int_equal(stages.steps, 3);
+	assert_int_equal(stages.length_ns, 100 * MS);
+	assert_int_equal(stages.at[slow].busy_ns, busy_ns);
+	verdict = explain_stages_judge(&stages);
+	explain_stages_deinit(&stages);
+	return verdict;
+}
+
+static void the_slow_stage_is_found(void **state)
+{
+	struct explain_verdict verdict = judge(2, 80 * MS, 64 * MS);
+
+	assert_int_equal(verdict.kind, EXPLAIN_LARGE); /* all take 1.25 times their plan */
+	assert_int_equal(verdict.stage, 2);
+	assert_float_equal(verdict.more, 0.6, 1e-9);
+	verdict = judge(0, 80 * MS, 40 * MS);
+	assert_int_equal(verdict.kind, EXPLAIN_DELAYED);
+	assert_int_equal(verdict.stage, 0);
+	assert_float_equal(verdict.more, 0.6, 1e-9);
+	verdict = judge(3, 80 * MS, 0); /* without a plan */
+	assert_int_equal(verdict.kind, EXPLAIN_LARGE);
+	assert_int_equal(verdict.stage, 3);
+	assert_int_equal(judge(1, 52 * MS, 40 * MS).kind, EXPLAIN_EVEN);
+}
+
+static void a_group_without_steps_is_no_pipeline(void **state)
+{
+	struct explain_group group = make_group();
+	struct explain_stages stages;
+
+	assert_int_equal(explain_stages_init(&stages, &group, NULL), 0);
+	assert_int_equal(stages.steps, 0);
+	explain_stages_deinit(&stages);
+}
+
 /* One of two links has 40 MB/s, and one 100: without a third link, neither is slow. */
 static void of_two_links_none_is_slow(void **state)
 {
@@ -170,6 +241,8 @@ int main(void)
 		cmocka_unit_test(the_slow_step_and_who_was_late_are_found),
 		cmocka_unit_test(the_slower_link_comes_first),
 		cmocka_unit_test(of_two_links_none_is_slow),
+		cmocka_unit_test(the_slow_stage_is_found),
+		cmocka_unit_test(a_group_without_steps_is_no_pipeline),
 		cmocka_unit_test(half_as_fast_as_the_median_is_slow),
 		cmocka_unit_test(what_one_rank_has_not_is_left_out),
 	};

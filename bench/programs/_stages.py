@@ -74,21 +74,27 @@ class Ours:
 
 
 class Theirs:
-    """A stage of torch.distributed.pipelining at each rank; ``module``: this rank's part, or a
-    stage that torch has made.
+    """torch.distributed.pipelining. ``module``: this rank's part of the model, or several by their
+    number in it, or a stage that torch has made.
     """
 
     def __init__(self, module: Any, microbatches: int, loss_of: Loss, schedule: str) -> None:
         from torch.distributed import pipelining
 
         self._rank, ranks = dist.get_rank(), dist.get_world_size()
-        self._last = self._rank == ranks - 1
-        stage = module
+        made = module
         if isinstance(module, nn.Module):
-            stage = pipelining.PipelineStage(module, self._rank, ranks, CPU)
-        self.submod = stage.submod
-        self.parameters = list(stage.submod.parameters())
-        self._schedule = getattr(pipelining, schedule)(stage, microbatches, loss_fn=loss_of)
+            made = pipelining.PipelineStage(module, self._rank, ranks, CPU)
+        elif isinstance(module, dict):
+            made = [
+                pipelining.PipelineStage(part, number, len(module) * ranks, CPU)
+                for number, part in module.items()
+            ]
+        parts = made if isinstance(made, list) else [made]
+        self._last = any(part.is_last for part in parts)
+        self.submod = parts[0].submod
+        self.parameters = [p for part in parts for p in part.submod.parameters()]
+        self._schedule = getattr(pipelining, schedule)(made, microbatches, loss_fn=loss_of)
 
     def step(self, batch: torch.Tensor, target: torch.Tensor) -> float:
         """Gradients of a batch, and its loss: 0 but at the last rank."""

@@ -36,6 +36,8 @@ import torch
 from pawl.errors import error
 from pawl.pipeline import _clip, _results, _state
 from pawl.pipeline._cut import divide
+from pawl.pipeline._delayed import delayed_init
+from pawl.pipeline._divide._plan import CHUNKS_MAX, SCHEDULES
 from pawl.pipeline._model import DistributedModel
 from pawl.pipeline._results import StepOutput
 
@@ -43,6 +45,7 @@ __all__ = [
     "DistributedModel",
     "StepOutput",
     "clip_grad_norm_",
+    "delayed_init",
     "init",
     "partition",
     "rank",
@@ -67,6 +70,7 @@ def init(
     frame: Sequence[str] = (),
     units: Sequence[str] = (),
     tied: str = "auto",
+    chunks: int | None = None,
     seed: int = 0,
     placement: str = "cluster",
     results_max: int = 1 << 20,
@@ -77,14 +81,16 @@ def init(
     r + replicas and so on. torch.distributed is initialised with the backend "pawl", unless it is
     already. All ranks pass the same arguments.
 
-    ``microbatches``: parts of a step's batch; default: 2 * stages. ``schedule``: "simple", "1f1b"
-    or "auto", the faster one that fits. ``memory``: bytes that a stage may use for parameters,
-    their gradients and optimizer state, and activations; None: no limit. ``memory_weight``: from 0
-    (balance time) to 1 (balance memory). ``partition``: stages of some modules, by path. ``frame``:
-    paths of modules that must not be units. ``tied``: what becomes of parameters that modules of
-    several stages share: "replicate", "visit" (one stage runs them all) or "auto". ``seed``: of
-    random numbers in the model, which do not depend on the number of stages. ``results_max``: bytes
-    of a tensor that the step function returns, at most, if it is to come back at all stages.
+    ``microbatches``: parts of a step's batch; default: 2 * stages. ``schedule``: "simple", "1f1b",
+    "interleaved", "zero-bubble", "zbv", "listed", or "auto", the fastest one that fits.
+    ``chunks``: parts of the model on each stage, from 2 to 8, if the schedule is interleaved;
+    default: the best number. ``memory``: bytes that a stage may use for parameters, their gradients
+    and optimizer state, and activations; None: no limit. ``memory_weight``: from 0 (balance time)
+    to 1 (balance memory). ``partition``: stages of some modules, by path. ``frame``: paths of
+    modules that must not be units. ``tied``: what becomes of parameters that modules of several
+    stages share: "replicate", "visit" (one stage runs them all) or "auto". ``seed``: of random
+    numbers in the model, which do not depend on the number of stages. ``results_max``: bytes of a
+    tensor that the step function returns, at most, if it is to come back at all stages.
 
     Raises PawlError if the ranks do not divide into pipelines, or cannot be reached.
     """
@@ -94,10 +100,13 @@ def init(
         microbatches = 2 * stages
     if microbatches < 1:
         raise error("PAWL_EINVAL", f"pipeline: microbatches={microbatches}: must be at least 1")
-    if schedule not in ("auto", "simple", "1f1b"):
+    if schedule not in ("auto", *SCHEDULES):
+        names = ", ".join(f'"{name}"' for name in SCHEDULES)
         raise error(
-            "PAWL_EINVAL", f'pipeline: schedule={schedule!r}: must be "auto", "simple" or "1f1b"'
+            "PAWL_EINVAL", f'pipeline: schedule={schedule!r}: must be one of "auto", {names}'
         )
+    if chunks is not None and not 2 <= chunks <= CHUNKS_MAX:
+        raise error("PAWL_EINVAL", f"pipeline: chunks={chunks}: must be from 2 to {CHUNKS_MAX}")
     if tied not in ("auto", "replicate", "visit"):
         raise error(
             "PAWL_EINVAL", f'pipeline: tied={tied!r}: must be "auto", "replicate" or "visit"'
@@ -119,6 +128,7 @@ def init(
             tied,
             seed,
             placement == "spread",
+            chunks or 0,
             results_max,
         )
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from pawl.errors import error
 from pawl.pipeline import _state
-from pawl.pipeline._divide._plan import Plan, Wishes, plan_anew, plan_model
+from pawl.pipeline._divide._plan import Link, Plan, Wishes, plan_anew, plan_model
 from pawl.pipeline._layout import Layout, Placed
 from pawl.pipeline._model import Pipeline, check_alike
+from pawl.pipeline._world import World
 
 if TYPE_CHECKING:
     from pawl.pipeline._model import DistributedModel
@@ -22,6 +25,7 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
     """The pipeline of a model; ``split`` makes the step function for each microbatch, at rank 0."""
     world, setting = _state.world(), _state.setting()
     check_alike(world, model.module)
+    link = _measure_link(world)
     if world.rank != 0:
         found = json.loads(world.broadcast(None))
         if "error" in found:
@@ -37,7 +41,10 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
             )
     else:
         try:
-            plan = model.plan or plan_model(model.module, _sampled(model, split), wishes(model))
+            wanted = dataclasses.replace(wishes(model), link=link)
+            plan = model.plan or plan_model(
+                model.module, _sampled(model, split), wanted, delayed=model.delayed
+            )
         except BaseException as raised:
             text = f"{type(raised).__name__}: {raised}"
             world.broadcast(json.dumps({"error": text}).encode())
@@ -45,7 +52,36 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
         world.broadcast(json.dumps({"plan": plan.to_json()}).encode())
         plan.print()
     model.plan = plan
-    return Pipeline(world, model.module, lay_out(plan), setting)
+    return Pipeline(world, model.module, lay_out(plan), setting, model.delayed)
+
+
+_SMALL_BYTES: Final = 8
+_LARGE_BYTES: Final = 4 << 20
+_TIMES: Final = 5  # transfers of each size; the fastest counts
+
+
+def _measure_link(world: World) -> Link:
+    """What a transfer between the first two stages takes. All ranks call it; rank 0 gets an answer
+    that means something.
+    """
+    if world.pipeline is None or world.replica != 0 or world.stage > 1:
+        return Link()
+    least_s = []
+    for size in (_SMALL_BYTES, _LARGE_BYTES):
+        data = torch.zeros(size, dtype=torch.uint8)
+        took_s = []
+        for _ in range(_TIMES):
+            begin = time.perf_counter()
+            if world.stage == 0:
+                world.pipeline.send([data], 1, 3).wait()
+                world.pipeline.recv([data], 1, 3).wait()
+            else:
+                world.pipeline.recv([data], 0, 3).wait()
+                world.pipeline.send([data], 0, 3).wait()
+            took_s.append((time.perf_counter() - begin) / 2)
+        least_s.append(min(took_s))
+    small_s, large_s = least_s
+    return Link((_LARGE_BYTES - _SMALL_BYTES) / max(large_s - small_s, 1e-9), small_s)
 
 
 def _sampled(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Any:
@@ -81,6 +117,7 @@ def wishes(model: DistributedModel) -> Wishes:
         frame=setting.frame,
         units=setting.units,
         tied=setting.tied,
+        chunks=setting.chunks,
     )
 
 
@@ -89,7 +126,7 @@ def plan_again(model: DistributedModel, plan: Plan) -> Plan:
 
     Raises PawlError if the wishes cannot be met with its units.
     """
-    wanted = wishes(model)
+    wanted = dataclasses.replace(wishes(model), link=plan.wishes.link)
     if wanted.units and wanted.units != plan.units:
         raise error("PAWL_EINVAL", "pp.init(units=...) wants other units")
     if wanted.frame != plan.wishes.frame:
@@ -112,10 +149,11 @@ def lay_out(plan: Plan) -> Layout:
                 p.unit.changes,
                 p.unit.updates,
                 p.unit.repeated,
+                p.unit.params_s > 0,
             )
             for p in plan.places
         ),
         tuple(stage.tasks for stage in plan.stage),
         tuple(reads),
-        plan.stages if plan.schedule == "1f1b" else plan.microbatches,
+        tuple(stage.busy_s for stage in plan.stage),
     )

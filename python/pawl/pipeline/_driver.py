@@ -24,10 +24,12 @@ from pawl.pipeline._notes import (
     BACKWARD,
     CALL_HEAD,
     FORWARD,
+    INPUTS,
     NOTE_FINAL,
     NOTE_FORGET,
     NOTE_RECIPE,
     NOTE_RESULT,
+    PARAMETERS,
     RECIPE_HEAD,
 )
 from pawl.pipeline._owner import Owner
@@ -50,8 +52,9 @@ def outside() -> PawlError:
 class Driver:
     """Of one pipeline; used by the thread that steps, and by its fibers, one at a time."""
 
-    def __init__(self, stage: _core.Stage, ranks: int, owner: Owner) -> None:
+    def __init__(self, stage: _core.Stage, ranks: int, owner: Owner, divides: bool) -> None:
         self.step = 0
+        self.divides = divides  # gradients of parameters have tasks of their own
         self.dead: deque[tuple[int, int, int]] = deque()  # values that nobody refers to
         self.known: dict[Any, Any] = {}  # operators by their operands' shapes; see _operators.py
         self._stage = stage
@@ -199,8 +202,11 @@ class Driver:
         outs: int,
         of: int = 0,
         random: int = 0,
+        late: bool = False,
     ) -> int:
-        """Issues a call for a rank; returns its number, which is that of its first value."""
+        """Issues a call for a rank; returns its number, which is that of its first value. ``late``:
+        nobody waits for it but the step's end.
+        """
         fiber = self.fiber()
         known = self._recipes.get(recipe)
         if known is None:
@@ -211,7 +217,9 @@ class Driver:
         needs = tuple([self._need(t, rank, fiber) for t in tensors])
         number = self._next_id
         self._next_id += max(outs, 1)
-        kind = BACKWARD if fiber.backward else FORWARD
+        kind = FORWARD
+        if fiber.backward:
+            kind = BACKWARD if not self.divides else PARAMETERS if late else INPUTS
         blob = CALL_HEAD.pack(known[0], of, random)
         self._stage.call(rank, number, outs, kind, chunk, fiber.microbatch, needs, blob)
         return number

@@ -9,6 +9,7 @@ from torch import nn
 
 from pawl.pipeline import _codec, _tables
 from pawl.pipeline._gradients import FRAME, Held
+from pawl.pipeline._notes import BACKWARD, FORWARD, INPUTS, PARAMETERS
 from pawl.pipeline._owner import Unit
 
 
@@ -23,19 +24,36 @@ class Placed:
     changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]"
     updates: bool  # the unit changes its buffers
     repeated: bool  # the program computes its activations again, instead of keeping them
+    divides: bool  # gradients of parameters can be computed later than others
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A plan as the runtime needs it. ``tasks``: of each stage, (kind, chunk, microbatch) in order.
-    ``reads``: parameters that the step function reads outside of their units. ``ahead``: how many
-    microbatches may be in flight.
+    ``reads``: parameters that the step function reads outside of their units. ``busy_s``: how long
+    each stage is to compute in a step.
     """
 
     units: tuple[Placed, ...]
     tasks: tuple[tuple[tuple[int, int, int], ...], ...]
     reads: tuple[str, ...]
-    ahead: int
+    busy_s: tuple[float, ...]
+
+    @property
+    def ahead(self) -> int:
+        """Most microbatches that the first stage's list has between forward and backward pass."""
+        most = live = 0
+        first = self.tasks[0][0][1] if self.tasks[0] else 0
+        for kind, chunk, _ in self.tasks[0]:
+            if chunk == first:
+                live += {FORWARD: 1, BACKWARD: -1, INPUTS: -1}.get(kind, 0)
+                most = max(most, live)
+        return max(most, 1)
+
+    @property
+    def divides(self) -> bool:
+        """Whether gradients of parameters have tasks of their own."""
+        return any(kind == PARAMETERS for kind, _, _ in self.tasks[0])
 
 
 def make_units(model: nn.Module, layout: Layout) -> list[Unit]:
@@ -45,7 +63,7 @@ def make_units(model: nn.Module, layout: Layout) -> list[Unit]:
     for i, placed in enumerate(layout.units):
         unit = Unit(i, placed.name, model.get_submodule(placed.name), placed.stage, placed.chunk)
         unit.draws, unit.changes, unit.updates = placed.draws, placed.changes, placed.updates
-        unit.repeated = placed.repeated
+        unit.repeated, unit.divides = placed.repeated, placed.divides
         unit.parameters = [(names[id(p)], p) for p in unit.module.parameters()]
         units.append(unit)
     return units

@@ -18,6 +18,7 @@ from pawl._ckpt import _parts
 from pawl.errors import PawlError, error
 from pawl.pipeline import _record, _results, _stubs, _tables
 from pawl.pipeline._attributes import Attributes
+from pawl.pipeline._delayed import Delayed
 from pawl.pipeline._driver import Driver, outside
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._layout import Layout, Places, make_units
@@ -30,10 +31,14 @@ from pawl.pipeline._world import World
 class Pipeline:
     """A model that is divided, at one rank."""
 
-    def __init__(self, world: World, model: nn.Module, layout: Layout, setting: Setting) -> None:
+    def __init__(
+        self, world: World, model: nn.Module, layout: Layout, setting: Setting, delayed: Delayed
+    ) -> None:
         self.world = world
         self.results_max = setting.results_max
         self.layout = layout
+        self.ahead = layout.ahead
+        world.channel.expect(layout.busy_s[world.stage])
         self.model = model
         self.failed: BaseException | None = None
         self.trace_to: Path | None = None  # where the next step's trace goes
@@ -44,6 +49,8 @@ class Pipeline:
         self.owner.take(self.units, world.stage)
         self.places = Places(model, self.units, layout)
         self.driver: Driver | None = None
+        held = self.places.held.items()
+        delayed.keep([name for name, h in held if world.stage in h.ranks])
         self._hold(model)
         if world.stage == 0:
             self._drive(model)
@@ -90,7 +97,7 @@ class Pipeline:
             data.copy_(dense)
 
     def _drive(self, model: nn.Module) -> None:
-        self.driver = Driver(self.world.channel, self.world.stages, self.owner)
+        self.driver = Driver(self.world.channel, self.world.stages, self.owner, self.layout.divides)
         self._stubs = Stubs(self.driver, self.units)
         self._reader = Reader(
             self._stubs, {**self.places.parameter, **self.places.buffer}, self.places.metas
@@ -158,7 +165,7 @@ class Pipeline:
             self._stubs.begin()
             self._reader.backwards.clear()
             settled = [functools.partial(_settled, call) for call in split()]
-            results = self.driver.run(settled, self.layout.ahead)
+            results = self.driver.run(settled, self.ahead)
             self.driver.finish(_results.encode(results, self.results_max))
             return results
 
@@ -198,15 +205,24 @@ class DistributedModel(nn.Module):
     the CPU. After the first step, parameters that another rank has are empty; the objects stay, so
     an optimizer may be made before.
 
+    ``initialize``: of a module that was made in ``delayed_init``: gives the parameters of one of
+    its modules their first values, in place. It is called for modules inside before those around
+    them, each with random numbers of its own, and not for modules of other ranks. Default: the
+    module's ``_init_weights``, as transformers' models have it, or each module's own
+    ``reset_parameters``.
+
     Raises PawlError for a module that cannot be divided: one in DDP, or on another device.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(
+        self, model: nn.Module, initialize: Callable[[nn.Module], Any] | None = None
+    ) -> None:
         from pawl.pipeline import _saved, _state
 
         super().__init__()
         _refuse(model)
         self.module = model
+        self.delayed = Delayed(model, initialize, _state.setting().seed)
         self.plan: Any = None  # ``text()``, ``units``, ``save_model(path)``; None: not made yet
         self.steps = 0  # trained so far; a step's random numbers depend on it
         self._pipeline: Pipeline | None = None
@@ -244,7 +260,16 @@ class DistributedModel(nn.Module):
         """The module's, under its own names. Once a model is divided over several stages, it is
         refused: it would have empty tensors.
         """
+        self._check_values("state_dict()")
         return self.module.state_dict(*args, **kwargs)
+
+    def _check_values(self, what: str) -> None:
+        if self.delayed.waiting:
+            raise error(
+                "PAWL_EINVAL",
+                f"pipeline: {what} of a model that was made in delayed_init: its parameters get "
+                "their values in the first step",
+            )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -253,7 +278,11 @@ class DistributedModel(nn.Module):
         this rank has of it. As torch's, it raises RuntimeError if names or shapes do not fit.
         """
         if self._pipeline is None:
-            return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+            found = self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+            names = {id(p): name for name, p in self.module.named_parameters()}
+            listed = self.module.named_parameters(remove_duplicate=False)
+            self.delayed.given([names[id(p)] for name, p in listed if name in state_dict])
+            return found
         from pawl.pipeline import _saved
 
         return _saved.load(self._saved.has(), state_dict, strict)
@@ -302,8 +331,15 @@ def _refuse(model: nn.Module) -> None:
             "pipeline: the model is in DistributedDataParallel; give the module itself, replicas "
             "are averaged by the pipeline",
         )
+    for name, value in model.named_buffers():
+        if value.device.type == "meta":
+            raise error(
+                "PAWL_ENOTSUP",
+                f"pipeline: the buffer {name} has no memory; make the model in pp.delayed_init() "
+                'instead of torch.device("meta")',
+            )
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        if value.device.type != "cpu":
+        if value.device.type not in ("cpu", "meta"):
             raise error(
                 "PAWL_ENOTSUP",
                 f"pipeline: {name} is on {value.device}; pipelines compute on the CPU so far, make "

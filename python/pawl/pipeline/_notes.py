@@ -14,3 +14,5 @@ NOTE_FORGET: Final = 3  # all recipes so far are forgotten
 NOTE_FINAL: Final = 2  # how many backward calls each unit gets in this step follows
 FORWARD: Final = 0  # kinds of tasks, as in include/pawl/pipe.h
 BACKWARD: Final = 1
+INPUTS: Final = 2  # a backward pass of which the gradients of parameters come later
+PARAMETERS: Final = 3

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pawl import _core
 from pawl.errors import PawlError, error
-from pawl.pipeline import _codec
+from pawl.pipeline import _codec, _split
 from pawl.pipeline._fibers import in_modes
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._notes import (
@@ -54,11 +54,19 @@ class Unit:
         self.changes: tuple[str, ...] = ()  # arguments that it changes in place, as "args[0]"
         self.updates = False  # the unit changes its buffers
         self.repeated = False  # the backward pass computes activations again
+        self.divides = False  # gradients of parameters can be computed later than others
 
 
 class _Graph(NamedTuple):
     outs: list[torch.Tensor]
     leaves: list[torch.Tensor]
+
+
+class _Half(NamedTuple):
+    """A backward pass of which the gradients of inputs are done."""
+
+    divided: _split.Divided
+    names: list[str]  # names of the parameters
 
 
 class _Draw(NamedTuple):
@@ -87,6 +95,7 @@ class Owner:
         self._seed = seed
         self._recipes: dict[int, Callable[..., list[torch.Tensor]]] = {}
         self._graphs: dict[int, _Graph] = {}
+        self._halves: dict[int, _Half] = {}  # backward passes that lack gradients of parameters
         self._asked: dict[int, list[torch.Tensor]] = {}
         self._doing = ""  # name of the unit or operator that runs, for errors
         self._microbatch = 0
@@ -129,6 +138,7 @@ class Owner:
     def end(self) -> None:
         """Drops what the step has left: graphs whose backward pass nobody asked for."""
         self._graphs.clear()
+        self._halves.clear()
         self._asked.clear()
         self._visits.clear()
         self._drawn.clear()
@@ -237,28 +247,64 @@ class Owner:
         def run(tensors: list[torch.Tensor], number: int, _: int) -> list[torch.Tensor]:
             self._doing = f"{unit.name} (backward)"
             graph = self._graphs.pop(number)
-            pairs = [
-                (out, grad)
-                for out, grad in zip(
-                    [o for o, h in zip(graph.outs, have, strict=True) if h], tensors, strict=True
-                )
-                if out.requires_grad
-            ]
+            outs, grads = _given(graph.outs, have, tensors)
             leaves = [t for t, w in zip(graph.leaves, wants, strict=True) if w]
             trained = [(n, p) for n, p in unit.parameters if p.requires_grad]
             found: list[Any] = [None] * (len(leaves) + len(trained))
             inputs = leaves + [p for _, p in trained]
-            if pairs and inputs:
-                outs, grads = zip(*pairs, strict=True)
+            if outs and inputs:
                 with self._counted(unit, _AGAIN):
                     found = list(torch.autograd.grad(outs, inputs, grads, allow_unused=True))
-            for (name, _), grad in zip(trained, found[len(leaves) :], strict=True):
-                if grad is not None:
-                    self._gradients.add(unit.index, name, grad)
-            self._gradients.count(unit.index)
+            self._add(unit, [name for name, _ in trained], found[len(leaves) :])
             return [_like(leaf, g) for leaf, g in zip(leaves, found[: len(leaves)], strict=True)]
 
         return run
+
+    def _inputs(self, index: int, have: Any, wants: Any) -> Callable[..., list[torch.Tensor]]:
+        """As _backward, but gradients of parameters come later, where that is possible. A last
+        result is what the later call needs.
+        """
+        unit = self.units[index]
+        whole = self._backward(index, have, wants)
+
+        def run(tensors: list[torch.Tensor], number: int, _: int) -> list[torch.Tensor]:
+            self._doing = f"{unit.name} (backward)"
+            graph = self._graphs[number]
+            outs, grads = _given(graph.outs, have, tensors)
+            leaves = [t for t, w in zip(graph.leaves, wants, strict=True) if w]
+            trained = [(n, p) for n, p in unit.parameters if p.requires_grad]
+            divided = _split.divide(outs, leaves, [p for _, p in trained])
+            if divided is None:
+                return [*whole(tensors, number, 0), torch.empty(0)]
+            del self._graphs[number]
+            with self._counted(unit, _AGAIN):
+                found = divided.inputs(outs, grads)
+            self._halves[number] = _Half(divided, [name for name, _ in trained])
+            return [*map(_like, leaves, found), torch.empty(0)]
+
+        return run
+
+    def _parameters(self, index: int) -> Callable[..., list[torch.Tensor]]:
+        """The gradients of parameters that a backward pass has left."""
+        unit = self.units[index]
+
+        def run(_: list[torch.Tensor], number: int, __: int) -> list[torch.Tensor]:
+            self._doing = f"{unit.name} (backward, parameters)"
+            half = self._halves.pop(number, None)
+            if half is not None:
+                with self._counted(unit, _AGAIN):
+                    found = half.divided.parameters()
+                self._add(unit, half.names, found)
+            return []
+
+        return run
+
+    def _add(self, unit: Unit, names: list[str], grads: list[Any]) -> None:
+        """Adds the gradients of one backward call to those of the step."""
+        for name, grad in zip(names, grads, strict=True):
+            if grad is not None:
+                self._gradients.add(unit.index, name, grad)
+        self._gradients.count(unit.index)
 
     # ---- operators and parameters ----
 
@@ -427,6 +473,8 @@ _KINDS: Final[dict[str, Any]] = {
     "unit": Owner._unit,
     "take": Owner._take,
     "backward": Owner._backward,
+    "inputs": Owner._inputs,
+    "parameters": Owner._parameters,
     "op": Owner._operator,
     "in place": Owner._in_place,
     "read": Owner._read,
@@ -444,6 +492,15 @@ def _check_unchanged(
                 f"pipeline: {unit.name} changes its argument of shape {tuple(tensor.shape)} in "
                 "place, which it did not do while the model was profiled",
             )
+
+
+def _given(
+    outs: list[torch.Tensor], have: Any, grads: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Results that have a graph and whose gradients are given, and these."""
+    with_grads = [out for out, given in zip(outs, have, strict=True) if given]
+    pairs = [(o, g) for o, g in zip(with_grads, grads, strict=True) if o.requires_grad]
+    return [out for out, _ in pairs], [grad for _, grad in pairs]
 
 
 def _like(leaf: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl.errors import error
-from pawl.pipeline._notes import FORWARD
+from pawl.pipeline._notes import BACKWARD, FORWARD, INPUTS, PARAMETERS
 
 if TYPE_CHECKING:
     from pawl.pipeline._world import World
 
-_NAMES: Final = {FORWARD: "forward"}
+_NAMES: Final = {
+    FORWARD: ("F", "forward"),
+    BACKWARD: ("B", "backward"),
+    INPUTS: ("I", "backward, inputs"),
+    PARAMETERS: ("W", "backward, parameters"),
+}
 _JOIN_NS: Final = 200_000  # calls of one task that follow each other sooner are one bar
 
 
@@ -58,10 +63,11 @@ def write(path: Path, world: World, recorder: Recorder) -> None:
     ]
     for tid, (_, _, bars) in enumerate(stages):
         for kind, microbatch, begun, ended in bars:
+            letter, category = _NAMES[kind]
             lines.append(
                 {
-                    "name": f"{'F' if kind == FORWARD else 'B'}{microbatch}",
-                    "cat": _NAMES.get(kind, "backward"),
+                    "name": f"{letter}{microbatch}",
+                    "cat": category,
                     "ph": "X",
                     "pid": 1,
                     "tid": tid,

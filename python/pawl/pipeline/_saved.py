@@ -65,6 +65,7 @@ class Saved:
 
     def saves(self) -> Here:
         """See Divided."""
+        self._model._check_values("a save")
         world, places = _state.world(), self._places(self._model.plan)
         parameters = self.saved_parameters()
 
@@ -89,6 +90,7 @@ class Saved:
         """See Divided."""
         if self._model.plan is None:
             self._model.plan = self._plan_of(mark)
+        self._model.delayed.given(self._having(self._model.plan).parameters)
         if mark is not None:
             self._model.steps = int(mark["steps"])
 

@@ -28,6 +28,7 @@ class Setting:
     tied: str
     seed: int
     spread: bool  # the ranks of a pipeline are not consecutive
+    chunks: int  # parts of the model on a stage, in schedules that have several; 0: the best
     results_max: int  # bytes of a result, at most, that comes back to all ranks
 
 

@@ -18,6 +18,7 @@ from pawl.pipeline._owner import Unit
 from pawl.pipeline._placeholder import Placeholder, Ref
 
 TEMPLATES_MAX: Final = 4096  # templates that are kept for the next step
+_NOTHING: Final = _codec.meta_of(torch.empty(0))  # a value that only says that a call is done
 
 
 class Template(NamedTuple):
@@ -194,21 +195,32 @@ class UnitCall(torch.autograd.Function):
         wants = tuple(ctx.needs_input_grad[2:])
         metas = tuple([m for m, want in zip(ctx.metas, wants, strict=True) if want])
         stubs.backwards[unit.index] = stubs.backwards.get(unit.index, 0) + 1
-        number = driver.issue(
-            unit.rank,
-            unit.chunk,
-            ("backward", unit.index, have, wants),
-            [g for g in grads if g is not None],
-            len(metas),
-            of=call.number,
-        )
-        made = iter(driver.made(number, unit.rank, unit.chunk, metas))
+        given = [g for g in grads if g is not None]
+        made = iter(_issue_backward(driver, call, (unit.index, have, wants), given, metas))
         # A tensor of this process gets the numbers: what made it is here.
         found = [
             (g.fetch() if real else g) if want and (g := next(made)) is not None else None
             for want, real in zip(wants, ctx.real, strict=True)
         ]
         return (None, None, *found)
+
+
+def _issue_backward(
+    driver: Driver, call: _Call, what: tuple[Any, ...], grads: list[torch.Tensor], metas: Any
+) -> list[Placeholder]:
+    """Issues the backward pass of a call, as one or as two; returns the gradients of arguments."""
+    unit = call.unit
+    place = unit.rank, unit.chunk
+    if not (driver.divides and unit.divides and metas):
+        late = unit.divides
+        number = driver.issue(
+            *place, ("backward", *what), grads, len(metas), of=call.number, late=late
+        )
+        return driver.made(number, *place, metas)
+    number = driver.issue(*place, ("inputs", *what), grads, len(metas) + 1, of=call.number)
+    *made, done = driver.made(number, *place, (*metas, _NOTHING))
+    driver.issue(*place, ("parameters", unit.index), [done], 0, of=call.number, late=True)
+    return made
 
 
 def _link(unit: Unit, shares: tuple[tuple[int, ...], ...], tensors: list[torch.Tensor]) -> None:

@@ -35,7 +35,7 @@ TRAIN = """
     state = {"w": torch.ones(60_000)}
     first = ckpt.restore(state) or 0
     for step in range(first + 1, first + 4):
-        ckpt.save(step, state).wait("committed", timeout=480)
+        ckpt.save(step, state).wait("committed")
     print("trained", first, flush=True)
     if sys.argv[3] == "close":
         ckpt.close()

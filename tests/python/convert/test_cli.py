@@ -223,7 +223,7 @@ TRAIN = """
     ckpt = pawl.Checkpointer(sys.argv[1], keep=0, persist_every=0)
     for step in (1, 2, 10):
         torch.nn.init.constant_(model.module.weight, step)
-        assert ckpt.save(step, state).wait("durable", timeout=480)
+        assert ckpt.save(step, state).wait("durable")
     ckpt.pin(2)
     while not any(entry["pinned"] for entry in ckpt.list()):  # the agent may end with the job
         time.sleep(0.01)  # pace

@@ -49,7 +49,7 @@ TRAIN = """
     }
     ckpt = pawl.Checkpointer(sys.argv[1], keep=0, persist_every=0)
     for step in (1, 2, 10):
-        assert ckpt.save(step, state).wait("durable", timeout=480)
+        assert ckpt.save(step, state).wait("durable")
         model = state["model"]
         model["weight"][3] += 0.5
         model["half"][0, 0] += 1
@@ -154,7 +154,7 @@ def test_diff_reads_again_what_it_let_go(tmp_path: Path) -> None:
             state = {"model": {str(i): torch.full((1_000_003,), i + 1.0) for i in range(6)}}
             ckpt = pawl.Checkpointer(sys.argv[1], keep=0, persist_every=0)
             for step in (1, 2):
-                assert ckpt.save(step, state).wait("durable", timeout=480)
+                assert ckpt.save(step, state).wait("durable")
                 state["model"]["5"] = state["model"]["0"].detach()
                 state["model"]["3"][7] = 6
             ckpt.close()

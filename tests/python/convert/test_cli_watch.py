@@ -37,7 +37,7 @@ TRAIN = """
     state, seen = {"model": torch.nn.Linear(300, 200)}, sys.argv[2:]
     ckpt = pawl.Checkpointer(sys.argv[1], keep=2, persist_every=0)
     for step in range(1, 5):
-        assert ckpt.save(step, state).wait("durable", timeout=480)
+        assert ckpt.save(step, state).wait("durable")
         while seen and not os.path.exists(f"{seen[0]}{step}"):
             time.sleep(0.02)  # pace
     while len(ckpt.list()) > 2:  # the agent may end with the job
@@ -51,7 +51,7 @@ LIVE = """
     ckpt = pawl.Checkpointer(sys.argv[1], keep=2, persist_every=0)
     while not os.path.exists(sys.argv[2]):
         step += 1
-        assert ckpt.save(step, state).wait("durable", timeout=480)
+        assert ckpt.save(step, state).wait("durable")
         time.sleep(0.5)  # pace
     ckpt.close()
 """

@@ -1,11 +1,12 @@
 """A rank of a pipeline that trains; prints "> NAME HASH" of each parameter that it has at the end.
 
-Usage: pipeline_bits_rank.py
+Usage: pipeline_bits_rank.py [SCHEDULE]
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import Any
 
 import torch
@@ -79,7 +80,9 @@ def train() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    with pipeline(microbatches=MICROBATCHES, seed=11):
+    schedule = sys.argv[1] if len(sys.argv) > 1 else "1f1b"
+    units = ["emb", "drop", *[f"layers.{i}" for i in range(5)], "head"]
+    with pipeline(microbatches=MICROBATCHES, seed=11, schedule=schedule, units=units):
         train()
 
 

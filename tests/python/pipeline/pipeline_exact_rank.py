@@ -76,6 +76,36 @@ def skips() -> None:
             )  # fmt: skip
 
 
+EIGHT = [f"blocks.{i}" for i in range(8)]
+
+
+@check
+def schedules() -> None:
+    for schedule in ("interleaved", "zero-bubble", "zbv", "listed"):
+        several = schedule in ("interleaved", "zbv")
+        if several and not 1 < WORLD <= 4:
+            continue
+        for microbatches in (1, 3, 4, 9):
+            made = compare(
+                lambda: Skips(8), train, rows(microbatches), microbatches=microbatches,
+                schedule=schedule, units=EIGHT, steps=2,
+            )  # fmt: skip
+            plan = made.model.plan
+            assert plan.schedule == schedule and (plan.each > 1) == several
+            kinds = {kind for stage in plan.stage for kind, _, _ in stage.tasks}
+            assert kinds == ({0, 2, 3} if schedule in ("zero-bubble", "zbv") else {0, 1})
+
+
+@check
+def a_schedule_and_replicas() -> None:
+    if WORLD == 4:
+        for schedule in ("interleaved", "zbv"):
+            compare(
+                lambda: Skips(8), train, rows(5), stages=2, microbatches=5, schedule=schedule,
+                units=EIGHT, steps=2, optimizer=lambda params: torch.optim.SGD(params, 0.1),
+            )  # fmt: skip
+
+
 @check
 def replicas() -> None:
     for stages in [s for s in (1, 2) if WORLD % s == 0]:

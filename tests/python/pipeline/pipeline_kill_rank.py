@@ -1,7 +1,7 @@
 """A rank of a pipeline that trains until another one is lost.
 
-Usage: pipeline_kill_rank.py SEED: prints "> step N" at each step, and at the end "> ERROR-TYPE:
-MESSAGE" of the error that it got.
+Usage: pipeline_kill_rank.py SEED: chooses a schedule by it. Prints "> step N" at each step, and at
+the end "> ERROR-TYPE: MESSAGE" of the error that it got.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pawl.pipeline as pp
 from pipeline_checks import WORLD, numbers, pipeline, seeded
 
 MICROBATCHES = 6
+SCHEDULES = ("1f1b", "interleaved", "zero-bubble", "zbv", "listed")
 
 
 class Model(nn.Module):
@@ -31,8 +32,11 @@ class Model(nn.Module):
 
 def main() -> None:
     torch.set_num_threads(1)
-    where = {f"layers.{i}": i // 2 for i in range(2 * WORLD)}
-    with pipeline(microbatches=MICROBATCHES, partition=where):
+    schedule = SCHEDULES[int(sys.argv[1]) % len(SCHEDULES)]
+    units = [f"layers.{i}" for i in range(2 * WORLD)]
+    several = schedule in ("interleaved", "zbv")
+    where = {} if several else {name: i // 2 for i, name in enumerate(units)}
+    with pipeline(microbatches=MICROBATCHES, schedule=schedule, partition=where, units=units):
         model = pp.DistributedModel(seeded(Model))
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
 

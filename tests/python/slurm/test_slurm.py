@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -45,3 +46,13 @@ def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
                            "it ends", 120)  # fmt: skip
         shown = ours.call("scontrol", "show", "job", job)
     assert "JobState=COMPLETED" in shown and "Restarts=1" in shown, printed.read_text()
+
+
+@pytest.mark.slow
+def test_srun_trains_a_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with slurm.cluster(tmp_path / "slurm", 1) as ours:
+        rank = program.script("pipeline_script_rank.py")
+        printed = ours.call("srun", "-n", "2", sys.executable, rank)
+    losses = re.findall(r"> (0x[0-9a-f.]+p[-+]\d+)", printed)
+    assert len(losses) == 2 and len(set(losses)) == 1, printed

@@ -17,22 +17,26 @@ from torch import nn
 
 from pawl import _core, _lines
 from pawl.errors import PawlError, error
+from pawl.pipeline._delayed import Delayed
 from pawl.pipeline._divide import _plan_text, _profile, _rows, _units
 from pawl.pipeline._divide._profile import Clock, Costs, Tied, Unit
 from pawl.pipeline._divide._rows import Link, Wishes
 from pawl.pipeline._divide._trace import Sample
 from pawl.pipeline._divide._tree import Node
 
-SCHEDULES: Final = ("1f1b", "simple")  # schedules that run, the preferred one first
-LATER: Final = ("interleaved", "zero-bubble", "zbv", "listed")
-FASTER: Final = 0.995  # a schedule that is considered later takes at most so much of a step
+# Schedules, the preferred one first.
+SCHEDULES: Final = ("1f1b", "simple", "interleaved", "zero-bubble", "zbv", "listed")
+HALVES: Final = ("zero-bubble", "zbv")  # schedules that divide backward passes in two
+SEVERAL: Final = ("interleaved", "zbv")  # schedules with several chunks a stage
+CHUNKS_MAX: Final = 8  # chunks of a stage
+FASTER: Final = 0.97  # a schedule that is considered later takes at most so much of a step
 TIED: Final = {"auto": 0, "replicate": 1, "visit": 2}
 
 __all__ = ["Link", "Plan", "Wishes", "make_plan", "plan_anew", "plan_model"]
 
 log = logging.getLogger("pawl.pipeline")
 
-Task = tuple[int, int, int]  # kind (0: forward, 1: backward), chunk, microbatch
+Task = tuple[int, int, int]  # kind (see _notes.py), chunk, microbatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Option:
     bubble: float
     peak_bytes: int
     refused: str | None
+    each: int = 1  # chunks a stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +121,7 @@ class Plan:
     wishes: Wishes
     clock: str
     considered: tuple[tuple[int, float], ...] = ()  # choices of units: how many, s of a step
+    each: int = 1  # chunks a stage
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -165,20 +171,27 @@ class Plan:
 
     def rows(self) -> list[_rows.Row]:
         """The rows that the plan was made of; the first is what is outside of units."""
-        return _rows.rows(_costs_of(self), self.wishes)
+        return _rows.rows(_costs_of(self), self.wishes, halves=self.schedule in HALVES)
 
 
 # ---- entries ----
 
 
-def plan_model(model: nn.Module, sample: Sample, wishes: Wishes, clock: Clock = "auto") -> Plan:
-    """Chooses units by prediction, measures them, and plans. See _profile.survey for ``sample``.
+def plan_model(
+    model: nn.Module,
+    sample: Sample,
+    wishes: Wishes,
+    clock: Clock = "auto",
+    delayed: Delayed | None = None,
+) -> Plan:
+    """Chooses units by prediction, measures them, and plans. See _profile.survey for ``sample`` and
+    ``delayed``.
 
     Runs the step at least twice: for the survey, and with the chosen units. Raises PawlError
     (PAWL_EINVAL) if the wishes cannot be met; the message says what would do.
     """
     _check(wishes)
-    seen = _profile.survey(model, sample, clock)
+    seen = _profile.survey(model, sample, clock, delayed)
     if wishes.units:
         choices = [_units.chosen(seen, wishes.units)]
     else:
@@ -198,7 +211,7 @@ def plan_model(model: nn.Module, sample: Sample, wishes: Wishes, clock: Clock = 
     units, step_s = _units.best(choices, predict)
     if step_s == float("inf"):
         raise failed[-1]  # the error of the finest units
-    costs = _profile.measure(seen, units, sample)
+    costs = _profile.measure(seen, units, sample, _may_halve(wishes))
     return dataclasses.replace(make_plan(costs, wishes), considered=tuple(steps))
 
 
@@ -211,13 +224,13 @@ def make_plan(costs: Costs, wishes: Wishes) -> Plan:
     """Cuts units that are known, and orders the tasks of the stages.
 
     Raises PawlError (PAWL_EINVAL): more stages than there are units with parameters; the memory
-    does not suffice; a stage would train nothing; partition names no unit; the schedule cannot
-    run yet.
+    does not suffice; a stage would train nothing; partition names no unit; the schedule needs more
+    units or stages, or backward passes that can be divided.
     """
     _check(wishes)
     pins = _rows.find_pins(costs, wishes)
     _check_count(costs, wishes)
-    schedule, why, made, options = _choose(_rows.rows(costs, wishes, pins), wishes)
+    schedule, why, made, options = _choose(costs, wishes, pins)
     plan = _build(costs, wishes, made, (schedule, why, options))
     _check_training(plan)
     return plan
@@ -227,14 +240,14 @@ def make_plan(costs: Costs, wishes: Wishes) -> Plan:
 
 
 def _check(wishes: Wishes) -> None:
-    if wishes.schedule in LATER:
+    if wishes.schedule != "auto" and wishes.schedule not in SCHEDULES:
         raise error(
             "PAWL_EINVAL",
-            f"schedule {wishes.schedule}: not yet; it can be planned (pawl pipe show), but does "
-            f"not run; use auto, {' or '.join(SCHEDULES)}",
+            f"there is no schedule {wishes.schedule!r}; use auto, {', '.join(SCHEDULES[:-1])} or "
+            f"{SCHEDULES[-1]}",
         )
-    if wishes.schedule != "auto" and wishes.schedule not in SCHEDULES:
-        raise error("PAWL_EINVAL", f"there is no schedule {wishes.schedule!r}")
+    if wishes.chunks < 0 or wishes.chunks == 1 or wishes.chunks > CHUNKS_MAX:
+        raise error("PAWL_EINVAL", f"chunks={wishes.chunks}: must be from 2 to {CHUNKS_MAX}")
     if wishes.tied not in TIED:
         raise error("PAWL_EINVAL", f"tied is one of {', '.join(TIED)}, not {wishes.tied!r}")
     if wishes.stages < 1 or wishes.microbatches < 1:
@@ -283,16 +296,45 @@ def _check_training(plan: Plan) -> None:
 # ---- the search ----
 
 
+def _wanted(wishes: Wishes, halves: bool) -> tuple[str, ...]:
+    """The schedules to choose from. ``halves``: some unit's backward pass can be divided."""
+    if wishes.schedule != "auto":
+        return (wishes.schedule,)
+    if wishes.stages == 1:
+        return ("1f1b", "simple")
+    several = wishes.tied != "visit"
+    return tuple(
+        schedule
+        for schedule in SCHEDULES
+        if (several or schedule in ("1f1b", "listed")) and (halves or schedule not in HALVES)
+    )
+
+
+def _may_halve(wishes: Wishes) -> bool:
+    """Whether a schedule may be chosen that divides backward passes in two."""
+    return not {*HALVES}.isdisjoint(_wanted(wishes, halves=True))
+
+
 def _choose(
-    rows: list[_rows.Row], wishes: Wishes
+    costs: Costs, wishes: Wishes, pins: Mapping[str, int]
 ) -> tuple[str, str, dict[str, Any], tuple[Option, ...]]:
-    """The best schedule of those wanted that run, why, its plan, and all that was considered."""
-    wanted = SCHEDULES if wishes.schedule == "auto" else (wishes.schedule,)
+    """The best schedule of those wanted, why, its plan, and all that was considered."""
+    whole = _rows.rows(costs, wishes, pins)
+    halves = _rows.rows(costs, wishes, pins, halves=True)
+    divides = any(row.weight_s > 0 for row in halves)
+    if wishes.schedule in HALVES and not divides:
+        raise error(
+            "PAWL_EINVAL",
+            f"schedule {wishes.schedule} divides backward passes in two, which was measured for no "
+            "unit; use another schedule",
+        )
+    wanted = _wanted(wishes, divides)
     best: tuple[str, dict[str, Any]] | None = None
     options: list[Option] = []
     refused: PawlError | None = None
     for schedule in wanted:
         try:
+            rows = halves if schedule in HALVES else whole
             made = _core.pipe_choose(rows, _setting(wishes, schedule))
         except PawlError as why:
             refused = refused or why
@@ -300,7 +342,13 @@ def _choose(
             continue
         options += [
             Option(
-                o["schedule"], o["visits"], o["step_s"], o["bubble"], o["peak_bytes"], o["refused"]
+                o["schedule"],
+                o["visits"],
+                o["step_s"],
+                o["bubble"],
+                o["peak_bytes"],
+                o["refused"],
+                o["each"],
             )
             for o in made["options"]
         ]
@@ -312,7 +360,7 @@ def _choose(
     why = "as wanted"
     if wishes.schedule == "auto":
         other = [o for o in options if o.schedule != best[0]]
-        why = _plan_text.reason(best[1]["step_s"], other)
+        why = _plan_text.reason(other)
     return best[0], why, best[1], tuple(options)
 
 
@@ -325,7 +373,7 @@ def _setting(wishes: Wishes, schedule: str) -> tuple[Any, ...]:
         wishes.memory,
         tuple(wishes.link),
         schedule,
-        0,
+        wishes.chunks if schedule in SEVERAL else 0,
         0,
         TIED[wishes.tied],
         wishes.memory_weight,
@@ -388,6 +436,7 @@ def _build(
         options=found[2],
         wishes=wishes,
         clock=costs.clock,
+        each=made["each"],
         **{
             key: made[key]
             for key in (

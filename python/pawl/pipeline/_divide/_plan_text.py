@@ -38,13 +38,18 @@ def size_text(size: float) -> str:
     return f"{size:.1f} {SIZES[at]}" if at > 0 else f"{size:.0f} B"
 
 
-def reason(step_s: float, others: Sequence[Option]) -> str:
+def reason(others: Sequence[Option]) -> str:
     """Why a schedule was chosen, in view of others."""
+    fits: dict[str, float] = {}  # least time by schedule
+    refused: dict[str, str] = {}
     for other in others:
         if other.refused is not None:
-            return f"{other.schedule}: {other.refused}"
-    fits = [other for other in others if other.refused is None]
-    return ", ".join(f"{o.schedule} would take {time_text(o.step_s)}" for o in fits) or "alone"
+            refused.setdefault(other.schedule, other.refused)
+        else:
+            fits[other.schedule] = min(other.step_s, fits.get(other.schedule, other.step_s))
+    said = [f"{name} would take {time_text(took_s)}" for name, took_s in fits.items()]
+    said += [f"{name}: {why}" for name, why in refused.items() if name not in fits][:1]
+    return ", ".join(said) or "alone"
 
 
 def text(plan: Plan) -> str:
@@ -52,7 +57,8 @@ def text(plan: Plan) -> str:
     lines = ["Partition assignments:"]
     for place in plan.places:
         calls = f", {place.unit.calls} calls" if place.unit.calls > 1 else ""
-        lines.append(f"  {place.unit.path}: {place.stage}{calls}")
+        chunk = f", chunk {place.chunk}" if plan.each > 1 else ""
+        lines.append(f"  {place.unit.path}: {place.stage}{chunk}{calls}")
     lines += [f"  {path}: 0 (its parameters are used outside of it)" for path in _local(plan)]
     lines += _stage_lines(plan)
     lines += [f"  {line}" for line in _facts(plan)]
@@ -80,10 +86,14 @@ def _stage_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def _schedule(plan: Plan) -> str:
+    return plan.schedule if plan.each == 1 else f"{plan.schedule}, {plan.each} chunks a stage"
+
+
 def _facts(plan: Plan) -> list[str]:
     frame = plan.frame
     facts = [
-        f"schedule {plan.schedule} ({plan.why}), {plan.microbatches} microbatches: a step takes "
+        f"schedule {_schedule(plan)} ({plan.why}), {plan.microbatches} microbatches: a step takes "
         f"{time_text(plan.step_s)}, bubble {plan.bubble:.4f}; no order of these chunks takes less "
         f"than {time_text(plan.bound_s)}",
         f"largest stage {time_text(plan.largest_s)} a microbatch; no cut has a value below "
@@ -142,7 +152,9 @@ def _build(kind: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: _build(hints[name], value[name]) for name in names})
+        old = {f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
+        given = [name for name in names if name in value or name not in old]
+        return kind(**{name: _build(hints[name], value[name]) for name in given})
     if isinstance(kind, type) and issubclass(kind, tuple):
         hints = typing.get_type_hints(kind)
         return kind(*(_build(hints[n], v) for n, v in zip(kind._fields, value, strict=True)))

@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Hashable, Iterable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from torch import nn
 
 from pawl.errors import error
+from pawl.pipeline._delayed import Delayed
 from pawl.pipeline._divide import _preserve
 from pawl.pipeline._divide._trace import (
     OUTSIDE,
@@ -59,6 +60,10 @@ class Unit:
     changes: tuple[str, ...]  # arguments that it changes in place, as "args[0]" or "kwargs['x']"
     updates: bool  # the unit changes its buffers
     repeated: bool  # called where activations are computed again in the backward pass
+    # The backward pass in two parts: gradients of arguments, then those of parameters. 0: it is not
+    # divided, or that was not measured.
+    inputs_s: float = 0.0
+    params_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,14 +157,17 @@ class Survey:
         return sum(scope.forward_s + scope.backward_s for scope in scopes)
 
 
-def survey(model: nn.Module, sample: Sample, clock: Clock = "auto") -> Survey:
+def survey(
+    model: nn.Module, sample: Sample, clock: Clock = "auto", delayed: Delayed | None = None
+) -> Survey:
     """Runs ``sample(backward)`` with every module cut off.
 
     ``sample`` runs the user's step for one microbatch, in which the model's backward function calls
     ``backward(loss)``. Raises what it raises, and PawlError (PAWL_EINVAL) if it never calls
-    backward. The model, and random generators, are as before.
+    backward. The model, and random generators, are as before. ``delayed``: its parameters that have
+    no values yet; they get some while they are needed.
     """
-    tree = Tree(model)
+    tree = Tree(model, delayed)
     name = _clock_name(model, clock)
     trace = None
     while trace is None:
@@ -176,10 +184,13 @@ def survey(model: nn.Module, sample: Sample, clock: Clock = "auto") -> Survey:
     return Survey(tree, trace, name)
 
 
-def measure(seen: Survey, units: list[Node], sample: Sample) -> Costs:
-    """Runs the same step with the units alone cut off, and returns what they cost."""
-    trace = _runs(seen.tree, units, sample, seen.clock, survey=False)
-    return _Analysis(seen, units).measured(trace)
+def measure(seen: Survey, units: list[Node], sample: Sample, halves: bool = False) -> Costs:
+    """Runs the same step with the units alone cut off, and returns what they cost. ``halves``: also
+    what their backward passes cost in two parts.
+    """
+    analysis = _Analysis(seen, units)
+    how = {"halves": halves, "reads": analysis.reads()}
+    return analysis.measured(_runs(seen.tree, units, sample, seen.clock, survey=False, **how))
 
 
 def estimate(seen: Survey, units: list[Node]) -> Costs:
@@ -194,12 +205,15 @@ def _clock_name(model: nn.Module, clock: Clock) -> str:
     return "cpu" if on_cpu else "wall"
 
 
-def _runs(tree: Tree, nodes: list[Node], sample: Sample, clock: str, survey: bool) -> Trace:
+def _runs(
+    tree: Tree, nodes: list[Node], sample: Sample, clock: str, survey: bool, **how: Any
+) -> Trace:
     best: Trace | None = None
     begin = time.perf_counter()
     for _ in range(RUNS_MAX):
         with _preserve.preserved(tree.model):
-            recorder = Recorder(tree, nodes, cpu_clock if clock == "cpu" else wall_clock, survey)
+            timer = cpu_clock if clock == "cpu" else wall_clock
+            recorder = Recorder(tree, nodes, timer, survey, **how)
             best = _merge(best, recorder.run(sample))
         if time.perf_counter() - begin > SHORT_S:
             break
@@ -214,8 +228,19 @@ def _merge(old: Trace | None, new: Trace) -> Trace:
     for was, scope in zip(old.scopes, new.scopes, strict=True):
         scope.forward_s = min(scope.forward_s, was.forward_s)
         scope.backward_s = min(scope.backward_s, was.backward_s)
+        scope.inputs_s = min(scope.inputs_s, was.inputs_s)
+        scope.params_s = min(scope.params_s, was.params_s)
     new.total_s = sum(scope.forward_s + scope.backward_s for scope in new.scopes)
     return new
+
+
+def _halves(calls: list[Scope]) -> tuple[float, float]:
+    """Times of a unit's backward passes in two parts; zeros if some cannot be divided."""
+    if any(scope.backward_s > 0 and scope.params_s == 0 for scope in calls):
+        return 0.0, 0.0
+    inputs_s = sum(scope.inputs_s for scope in calls)
+    params_s = sum(scope.params_s for scope in calls)
+    return (inputs_s, params_s) if params_s > 0 else (0.0, 0.0)
 
 
 class _Analysis:
@@ -247,7 +272,9 @@ class _Analysis:
         for i, node in enumerate(self._units):
             inside = [scopes[s] for s in self._seen.within(calls[i])]
             saved = sum(self._saved(self._seen.within([call])) for call in calls[i])
-            units.append(self._unit(i, node, inside, calls[i], saved, cuts[i]))
+            unit = self._unit(i, node, inside, calls[i], saved, cuts[i])
+            half_s = unit.backward_s / 2 if unit.trains else 0.0
+            units.append(dataclasses.replace(unit, inputs_s=half_s, params_s=half_s))
         outside = [s for i, s in enumerate(scopes) if self._place[i] < 0]
         saved = self._saved([i for i in range(len(scopes)) if self._place[i] < 0])
         return self._costs(units, outside, saved)
@@ -260,6 +287,7 @@ class _Analysis:
             inside = [s for s in trace.scopes if s.node is node]
             saved = sum(sum(scope.saved.values()) for scope in inside)
             unit = self._unit(i, node, inside, inside, saved, cuts[i])
+            inputs_s, params_s = (0.0, 0.0) if self._repeats(node) else _halves(inside)
             reached = {id(trace.scopes[r]) for r in trace.reached}
             wanted = {n for s in inside if id(s) in reached for n in s.wanted}
             units.append(
@@ -272,12 +300,32 @@ class _Analysis:
                     ),
                     changes=tuple(sorted({n for scope in inside for n in scope.changes})),
                     updates=any(scope.updates for scope in inside),
+                    inputs_s=inputs_s,
+                    params_s=params_s,
                 )
             )
         outside = [trace.scopes[OUTSIDE]]
         saved = self._saved([i for i, place in enumerate(self._place) if place < 0])
         costs = self._costs(units, outside, saved)
         return dataclasses.replace(costs, measured=True)
+
+    def reads(self) -> dict[int, list[str]]:
+        """Parameters that a unit reads and does not hold, by the identity of its module; 0: those
+        that no unit holds, or that are read outside of units.
+        """
+        names: dict[int, set[str]] = {0: set(self._tree.params)}
+        names[0] -= {name for held in self._held for name in held}
+        for scope, place in zip(self._seen.scopes, self._place, strict=True):
+            one = id(self._units[place].module) if place >= 0 else 0
+            names.setdefault(one, set()).update(scope.param_reads)
+        return {one: sorted(found) for one, found in names.items()}
+
+    def _repeats(self, node: Node) -> bool:
+        """Whether the backward pass of a unit, or of a part of it, computes activations again. In
+        two parts it would do so for each parameter.
+        """
+        inside = self._seen.within(self._seen.calls[id(node.module)])
+        return node.closed or any(self._seen.scopes[i].repeated for i in inside)
 
     def _unit(
         self, i: int, node: Node, inside: list[Scope], calls: list, saved: int, cut_bytes: int

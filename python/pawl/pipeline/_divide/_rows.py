@@ -1,7 +1,8 @@
 """What a plan is made for, and the rows that pawl_pipe_choose takes of it.
 
 What is outside of units, the frame, is the first row, and bound to stage 0. Each call of a unit,
-and each operator between units, costs the driver some time more; a unit's call its stage, too.
+and each operator between units, costs the driver some time more; a unit's call its stage, too. A
+backward pass in two parts is two calls.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Wishes:
 
     stages: int
     microbatches: int
-    schedule: str = "auto"  # or "1f1b", "simple"
+    schedule: str = "auto"  # or one of _plan.SCHEDULES
     memory: tuple[int | None, ...] | None = None  # bytes of each stage; None: no limit
     memory_weight: float = 0.0  # 0: least time; to 1: SMP's objective, see pawl/pipe.h
     partition: dict[str, int] = dataclasses.field(default_factory=dict)  # module path -> stage
@@ -44,6 +45,7 @@ class Wishes:
     speeds: tuple[float, ...] | None = None  # speed of each stage, relative to 1
     link: Link = Link()  # noqa: RUF009
     state_factor: float = 4.0  # bytes of state per byte of parameters
+    chunks: int = 0  # chunks of a stage, if the schedule is interleaved; 0: the best number
 
 
 class Row(NamedTuple):
@@ -89,17 +91,20 @@ def _is_local(costs: Costs, path: str) -> bool:
     return any(n == path or n.startswith(f"{path}.") for n in costs.frame.local)
 
 
-def rows(costs: Costs, wishes: Wishes, pins: Mapping[str, int] | None = None) -> list[Row]:
-    """The frame, then the units."""
+def rows(
+    costs: Costs, wishes: Wishes, pins: Mapping[str, int] | None = None, halves: bool = False
+) -> list[Row]:
+    """The frame, then the units. ``halves``: with backward passes in two parts."""
     pins = find_pins(costs, wishes) if pins is None else pins
     sets = _tied_sets(costs)
     frame = costs.frame
-    call_s = CALL_S * (frame.operators + sum(unit.calls for unit in costs.units))
+    calls = frame.operators + sum(unit.calls for unit in costs.units)
+    more = sum(unit.calls for unit in costs.units if halves and unit.inputs_s > 0)
     made = [
         Row(
             FRAME_NAME,
-            frame.forward_s + call_s,
-            frame.backward_s + call_s,
+            frame.forward_s + CALL_S * calls,
+            frame.backward_s + CALL_S * (calls + more),
             0.0,
             frame.param_bytes,
             frame.saved_bytes,
@@ -111,13 +116,17 @@ def rows(costs: Costs, wishes: Wishes, pins: Mapping[str, int] | None = None) ->
     ]
     for unit in costs.units:
         serve_s = SERVE_S * unit.calls
+        backward_s, weight_s = unit.backward_s + serve_s, 0.0
+        if halves and unit.params_s > 0:
+            weight_s = unit.params_s + serve_s
+            backward_s = weight_s + (unit.inputs_s + serve_s if unit.inputs_s > 0 else 0.0)
         tied, tied_bytes = sets.get(unit.path, (0, 0))
         made.append(
             Row(
                 unit.path,
                 unit.forward_s + serve_s,
-                unit.backward_s + serve_s,
-                0.0,
+                backward_s,
+                weight_s,
                 unit.param_bytes,
                 unit.saved_bytes,
                 unit.cut_bytes,

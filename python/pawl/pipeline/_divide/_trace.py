@@ -19,7 +19,7 @@ import dataclasses
 import gc
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -30,6 +30,7 @@ from torch.utils.checkpoint import CheckpointError
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pawl.errors import error
+from pawl.pipeline import _split
 from pawl.pipeline._divide import _leaves, _preserve
 from pawl.pipeline._divide._tree import Node, Tree, tensor_bytes
 
@@ -71,6 +72,8 @@ class Scope:
     caller: int  # index of the scope that called
     forward_s: float = 0.0  # without the scopes that it called
     backward_s: float = 0.0
+    inputs_s: float = 0.0  # the backward pass, divided in two; 0: not measured
+    params_s: float = 0.0
     saved: dict[Hashable, int] = dataclasses.field(default_factory=dict)  # storage -> bytes
     takes: list[int] = dataclasses.field(default_factory=list)  # tokens of its arguments
     gives: list[int] = dataclasses.field(default_factory=list)  # tokens of its results
@@ -177,12 +180,21 @@ class Recorder:
     """Cuts modules off while a step runs. For one thread, and one run."""
 
     def __init__(
-        self, tree: Tree, cut: Sequence[Node], clock: Callable[[], float], survey: bool
+        self,
+        tree: Tree,
+        cut: Sequence[Node],
+        clock: Callable[[], float],
+        survey: bool,
+        halves: bool = False,
+        reads: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self._tree = tree
         self._cut = cut
         self._clock = clock
         self._survey = survey  # follow operators and tensors; else look closely at each call
+        self._halves = halves  # measure backward passes in two parts as well
+        # Parameters of others that a module reads, by its identity; 0: what is outside of all.
+        self._reads = reads or {}
         self._scopes: list[Scope] = [Scope(None, OUTSIDE)]
         self._stack: list[int] = [OUTSIDE]
         self._tokens: list[Token] = []
@@ -220,6 +232,7 @@ class Recorder:
                 stack.callback(gc.enable)
             if self._mode is not None:
                 stack.enter_context(self._mode)
+            self._tree.delayed.fill(self._reads.get(0, ()))
             self._resume()
             sample(self._backward)
             self._pause()
@@ -234,6 +247,7 @@ class Recorder:
 
     def _release(self) -> None:
         self._quiet = True
+        self._tree.delayed.empty_all()
         self._kept.clear()
         for leaf in self._given_grads:
             leaf.grad = None
@@ -291,6 +305,7 @@ class Recorder:
     ) -> Any:
         repeated = self._is_repeated()
         self._pause()
+        filled = self._fill(node)
         if len(self._scopes) > CALLS_MAX:
             raise RuntimeError(f"more than {CALLS_MAX} calls of modules in one step")
         caller = self._scopes[self._stack[-1]]
@@ -320,8 +335,22 @@ class Recorder:
             scope.changes = tuple(spell(n) for n, t, version in watched if t._version != version)
             scope.updates = buffers != _versions(node.module)
         out = self._leave(caller, index, out)
+        if filled:
+            self._tree.delayed.empty(filled)
         self._resume()
         return out
+
+    def _fill(self, node: Node) -> frozenset[str]:
+        """Gives the parameters that a call needs their values, if they have none yet."""
+        tree = self._tree
+        if not tree.delayed.waiting:
+            return frozenset()
+        if self._survey:  # modules that it calls come on their own
+            own = {id(p) for p in node.module.parameters(recurse=False)}
+            names = [name for one, name in tree.param_names.items() if one in own]
+        else:
+            names = [*tree.params_of(node), *self._reads.get(id(node.module), ())]
+        return tree.delayed.fill(names, node.module)
 
     def _take(self, caller: Scope, scope: Scope, tensor: Tensor) -> Tensor:
         """Notes an argument of a call, and cuts it off from the caller's graph."""
@@ -457,6 +486,9 @@ class Recorder:
     ) -> Sequence[Tensor | None]:
         ones = [torch.ones_like(out) for out in outs]
         first = len(inputs) - params_n
+        halves = self._halves and scope.node is not None and params_n > 0
+        if halves and first > 0:
+            self._time_halves(scope, outs, ones, inputs[:first], inputs[first:])
         begin = self._clock()
         try:
             grads = torch.autograd.grad(
@@ -474,11 +506,32 @@ class Recorder:
                 f"{name or 'the model'} uses torch.utils.checkpoint with use_reentrant=True, whose "
                 "backward pass cannot be run by itself; use use_reentrant=False",
             ) from None
-        for param, grad in zip(inputs[first:], grads[first:], strict=True):
-            if grad is not None and grad.layout is torch.strided and 0 not in grad.stride():
-                torch.add(grad, param.detach(), out=grad)
-        scope.backward_s += self._clock() - begin
+        _add_up(inputs[first:], grads[first:])
+        took_s = self._clock() - begin
+        scope.backward_s += took_s
+        if halves and first == 0:  # nobody waits for any of it
+            scope.params_s += took_s
         return grads
+
+    def _time_halves(
+        self,
+        scope: Scope,
+        outs: list[Tensor],
+        ones: list[Tensor],
+        leaves: list[Tensor],
+        params: list[Tensor],
+    ) -> None:
+        """Runs a backward pass in two parts, if it can be divided. The graph stays."""
+        begin = self._clock()
+        with contextlib.suppress(RuntimeError):  # the undivided pass says more
+            divided = _split.divide(outs, leaves, params)
+            if divided is None:
+                return
+            divided.inputs(outs, ones)
+            middle = self._clock()
+            _add_up(params, divided.parameters(keep=True))
+            scope.inputs_s += middle - begin
+            scope.params_s += self._clock() - middle
 
     def _params_of(self, scope: Scope) -> list[str]:
         """Parameters that a scope may use: those in its module and in none that it called."""
@@ -578,13 +631,22 @@ class Recorder:
         one = id(tensor)
         if one in self._own:
             if one in self._tree.param_names:
-                scope.param_reads.add(self._tree.param_names[one])
+                name = self._tree.param_names[one]
+                scope.param_reads.add(name)
+                self._tree.delayed.fill([name])
             else:
                 scope.buffer_reads.add(self._tree.buffer_names[one])
             return
         known = self._seen.get(tensor)
         if known is not None:
             scope.reads.add(known[0])
+
+
+def _add_up(params: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+    """Adds each gradient to a tensor of its size, as a step does."""
+    for param, grad in zip(params, grads, strict=True):
+        if grad is not None and grad.layout is torch.strided and 0 not in grad.stride():
+            torch.add(grad, param.detach(), out=grad)
 
 
 def _reads_data(func: Any) -> bool:

@@ -8,6 +8,8 @@ import sys
 import torch
 from torch import Tensor, nn
 
+from pawl.pipeline._delayed import Delayed
+
 
 @dataclasses.dataclass
 class Node:
@@ -23,13 +25,14 @@ class Node:
 class Tree:
     """All modules and parameters of a model, by identity. Names are those of named_modules()."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, delayed: Delayed | None = None) -> None:
         names: dict[int, list[str]] = {}
         modules: dict[int, nn.Module] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             names.setdefault(id(module), []).append(name)
             modules[id(module)] = module
         self.model = model
+        self.delayed = delayed or Delayed(model, None, 0)  # parameters that have no values yet
         self.nodes = {
             one: Node(module, names[one][0], tuple(names[one]), is_closed(module), _inside(module))
             for one, module in modules.items()

@@ -115,8 +115,7 @@ def _save_partial(
         found = _parts.describe("model", model, model._saved)
         parts[f"model_{pp.rank()}_0.pt"] = AsIs(found.value, found.shards)
         if optimizer is not None:
-            inner = getattr(optimizer, "optimizer", optimizer)
-            found = _parts.describe("optimizer", inner, model._saved)
+            found = _parts.describe("optimizer", _parts.unwrap(optimizer), model._saved)
             parts[f"optimizer_{pp.rank()}_0.pt"] = AsIs(found.value, found.shards)
     if _ranks.rank() == 0:
         parts[_USER] = AsIs(user_content)

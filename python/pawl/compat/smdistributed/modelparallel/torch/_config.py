@@ -13,7 +13,7 @@ from pawl.errors import error
 
 log = logging.getLogger("pawl.smp")
 
-# Keys that change nothing here, and the values that SMP has for them.
+# Keys that change nothing here.
 _WITHOUT_EFFECT: Final = (
     "activation_loading_horizon",
     "contiguous",
@@ -23,11 +23,9 @@ _WITHOUT_EFFECT: Final = (
     "prescaled_batch",
     "skip_tracing",
     "static_mode",
-    "task_level_active_timeout",
 )
 # Keys that only save memory: results are the same without them.
 _NOT_YET: Final = (
-    "delayed_parameter_initialization",
     "offload_activations",
     "shard_optimizer_state",
 )
@@ -38,6 +36,7 @@ _KNOWN: Final = (
     "auto_partition",
     "ddp",
     "default_partition",
+    "delayed_parameter_initialization",
     "memory_weight",
     "microbatches",
     "optimize",
@@ -63,6 +62,7 @@ class Config:
     default_partition: int | None = None
     placement_strategy: str = "cluster"
     ddp: bool = False
+    delayed_parameter_initialization: bool = False
     prescaled_batch: bool = False
     shard_optimizer_state: bool = False
     fp16: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pawl import _core
 from pawl.errors import error
 from pawl.pipeline import _state
 
@@ -117,15 +118,11 @@ rdp_rank, rdp_size = dp_rank, dp_size
 
 def local_rank() -> int:
     """This rank's number on its host."""
-    from pawl import _core
-
     return int(_core.env()["local_rank"])
 
 
 def local_size() -> int:
     """Number of ranks on this host."""
-    from pawl import _core
-
     return int(_core.env()["local_world"])
 
 

@@ -139,9 +139,10 @@ def set_partition(module: nn.Module, index: int) -> None:
 def model_creation(
     tensor_parallelism: bool = False, dtype: torch.dtype | None = None, **_: Any
 ) -> Iterator[None]:
-    """Makes parameters of a type. With ``tensor_parallelism``, the weights of transformers are made
-    anew when the model becomes a DistributedModel, and their layers are ``seq_layers``, too. Other
-    arguments choose fused kernels, and have no effect.
+    """Makes parameters of a type, without values if the configuration has
+    delayed_parameter_initialization. With ``tensor_parallelism``, the weights of transformers are
+    made anew when the model becomes a DistributedModel, and their layers are ``seq_layers``, too.
+    Other arguments choose fused kernels, and have no effect.
     """
     session = current()
     session.fresh = session.fresh or tensor_parallelism
@@ -149,15 +150,19 @@ def model_creation(
     if dtype is not None and not session.config.bf16:  # bf16: see docs/smp.md
         torch.set_default_dtype(dtype)
     try:
-        yield
+        with delay_param_initialization(session.config.delayed_parameter_initialization):
+            yield
     finally:
         torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager
 def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
-    """Has no effect: each rank makes the whole model first."""
-    yield
+    """Modules that are made in it get the values of their parameters in the first step, where they
+    are needed; see pawl.pipeline.delayed_init.
+    """
+    with pp.delayed_init() if enabled else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

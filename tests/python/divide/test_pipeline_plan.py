@@ -125,12 +125,55 @@ def test_the_binding_refuses_what_are_no_units(units: Any) -> None:
 
 
 def test_equal_units_are_cut_evenly() -> None:
-    plan = make_plan(make_costs(8), Wishes(4, 8))
+    plan = make_plan(make_costs(8), Wishes(4, 8, schedule="1f1b"))
     assert stages_of(plan) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert plan.schedule == "1f1b" and "simple would take" in plan.why
     assert plan.value >= plan.bound and plan.bubble > 0.3
     assert plan.stage[3].peak_live == 1 and plan.stage[0].peak_live == 4
     assert {task[0] for stage in plan.stage for task in stage.tasks} == {0, 1}
+
+
+def test_several_chunks_a_stage_are_chosen_where_they_pay() -> None:
+    plan = make_plan(make_costs(8), Wishes(4, 8))
+    assert (plan.schedule, plan.each) == ("interleaved", 2)
+    assert stages_of(plan) == [0, 1, 2, 3] * 2 and "1f1b would take" in plan.why
+    assert [place.chunk for place in plan.places] == list(range(8))
+    text = plan.text()
+    assert "schedule interleaved, 2 chunks a stage (" in text and "h.5: 1, chunk 5" in text
+    # Where transfers take longer than what is gained, or hardly anything is gained, they are not.
+    slow = make_plan(make_costs(8), Wishes(4, 8, link=Link(0, 0.05)))
+    many = make_plan(make_costs(8), Wishes(4, 512))
+    assert slow.each == many.each == 1 and many.schedule == "1f1b"
+
+
+def halved(n: int, inputs_s: float = 0.01, params_s: float = 0.01) -> Costs:
+    """Units with backward passes that can be divided."""
+    return make_costs(
+        units=[make_unit(f"h.{i}", inputs_s=inputs_s, params_s=params_s) for i in range(n)]
+    )
+
+
+def test_backward_passes_are_divided_where_that_pays() -> None:
+    wishes = Wishes(4, 8)
+    plan = make_plan(halved(8), wishes)
+    assert plan.schedule == "zbv" and plan.bubble < 0.05
+    whole = make_plan(halved(8, 0.02, 0.01), wishes)  # divided, it takes half as long again
+    assert whole.schedule == "interleaved"
+    wanted = make_plan(halved(8), dataclasses.replace(wishes, schedule="zero-bubble"))
+    assert {task[0] for stage in wanted.stage for task in stage.tasks} == {0, 2, 3}
+    rows = {row.name: row for row in wanted.rows()}
+    assert rows["h.1"].weight_s > 0.01 and rows["h.1"].backward_s > 0.02
+    assert all(row.weight_s == 0 for row in whole.rows())
+
+
+def test_a_plan_of_before_there_were_chunks_is_read() -> None:
+    made = json.loads(make_plan(make_costs(4), Wishes(2, 4, schedule="1f1b")).to_json())
+    plan = made["plan"]
+    del plan["each"], plan["wishes"]["chunks"]
+    for option in plan["options"]:
+        del option["each"]
+    for place in plan["places"]:
+        del place["unit"]["inputs_s"], place["unit"]["params_s"]
+    assert Plan.from_json(json.dumps(made)).each == 1
 
 
 def test_simple_can_be_wanted() -> None:
@@ -156,10 +199,12 @@ def test_what_is_outside_of_units_is_on_stage_0() -> None:
 
 
 def test_partition_binds_units_and_what_is_inside() -> None:
-    plan = make_plan(make_costs(8), Wishes(2, 4, partition={"h.1": 0, "h.2": 1}))
+    plan = make_plan(make_costs(8), Wishes(2, 4, "1f1b", partition={"h.1": 0, "h.2": 1}))
     assert stages_of(plan) == [0, 0] + [1] * 6
     plan = make_plan(make_costs(4), Wishes(2, 4, partition={"h": 0, "h.3": 1}))
     assert stages_of(plan) == [0, 0, 0, 1]
+    wishes = Wishes(2, 4, "interleaved", chunks=2, partition={"h.1": 1, "h.2": 0, "h.6": 0})
+    assert stages_of(make_plan(make_costs(8), wishes)) == [0, 1, 0, 0, 0, 0, 0, 1]
 
 
 def test_tied_units_are_copied_or_visited() -> None:
@@ -199,9 +244,10 @@ def test_a_module_is_on_the_stage_of_its_unit() -> None:
         (Wishes(2, 4, partition={"h.9": 0}), "partition: h.9 is no unit"),
         (Wishes(2, 4, partition={"h.1": 2}), "h.1 is wanted on stage 2, but the last stage is 1"),
         (Wishes(2, 4, partition={"h.0": 1, "h.1": 0}), "h.[01]"),
-        (Wishes(2, 4, schedule="zbv"), "schedule zbv: not yet"),
-        (Wishes(2, 4, schedule="interleaved"), "schedule interleaved: not yet"),
-        (Wishes(2, 4, schedule="zig"), "there is no schedule 'zig'"),
+        (Wishes(2, 4, schedule="zbv"), "schedule zbv divides backward passes in two, which was"),
+        (Wishes(4, 4, schedule="interleaved"), "5 units cannot fill 8 chunks"),
+        (Wishes(2, 4, chunks=1), "chunks=1: must be from 2 to 8"),
+        (Wishes(2, 4, schedule="zig"), "there is no schedule 'zig'; use auto, 1f1b, simple, .* or"),
         (Wishes(2, 4, tied="knot"), "tied is one of auto, replicate, visit, not 'knot'"),
         (Wishes(0, 4), "at least one stage"),
         (Wishes(2, 4, memory_weight=2.0), "memory_weight is out of range"),

@@ -162,13 +162,14 @@ def measure_speed(rank: int, rounds: int, rows: int) -> Found:
 
     theirs = Theirs(Part(whole, rank), MICROBATCHES, their_loss, "Schedule1F1B")
     found: Found = {}
-    for cut, options in (
-        ("plan", {}),
-        ("hand", {"partition": by_hand(LAYERS), "tied": "replicate"}),
+    hand = {"partition": by_hand(LAYERS), "tied": "replicate"}
+    for cut, schedule, options in (
+        ("plan", "1f1b", {}),
+        ("hand", "1f1b", hand),
+        ("auto", "auto", {}),
     ):
-        ours = Ours(
-            make_gpt2(LAYERS, WIDTH, WORDS, TOKENS), MICROBATCHES, loss_of, "1f1b", **options
-        )
+        model = make_gpt2(LAYERS, WIDTH, WORDS, TOKENS)
+        ours = Ours(model, MICROBATCHES, loss_of, schedule, **options)
         losses: dict[str, float] = {}
 
         def one(name: str, step: Callable[[], float], losses: Any = losses) -> Callable[[], Any]:
@@ -192,7 +193,7 @@ def measure_speed(rank: int, rounds: int, rows: int) -> Found:
 
 def look_at(ours: Ours, ids: torch.Tensor) -> Found:
     """One more step: bytes that are sent, and activations at this rank."""
-    plan = ours.pipeline.plan
+    plan: Any = ours.model.plan
     before = ours.stats()
     live = Live(ours.pipeline.units, ours.pipeline.world.stage)
     ours.step(ids)
@@ -203,6 +204,7 @@ def look_at(ours: Ours, ids: torch.Tensor) -> Found:
     planned = plan.stage[stage].peak_live * sum(unit.saved_bytes for unit in units)
     return {
         "stages": {p.unit.path: p.stage for p in plan.places},
+        "schedule": plan.schedule if plan.each == 1 else f"{plan.schedule}, {plan.each} chunks",
         "predicted_s": plan.step_s,
         "sent_bytes": sum(over_ranks(after["values_bytes"] - before["values_bytes"])),
         "frames_bytes": sum(over_ranks(after["frames_bytes"] - before["frames_bytes"])),
@@ -279,11 +281,19 @@ def measure_profile(ours: Ours, ids: torch.Tensor) -> Found:
     whole_s = min(cpu_of(plain)[0] for _ in range(PLAIN_RUNS))
     usual, _profile.RUNS_MAX = _profile.RUNS_MAX, 1  # one pass a call
     first_s, seen = cpu_of(lambda: _profile.survey(model, sample))
-    units = [seen.tree.by_path[place.unit.path] for place in ours.pipeline.plan.places]
-    runs = [cpu_of(lambda: _profile.measure(seen, units, sample)) for _ in range(PLAIN_RUNS)]
+    units = [seen.tree.by_path[path] for path in ours.model.plan.units]
+
+    def measure(halves: bool) -> list[tuple[float, Any]]:
+        return [
+            cpu_of(lambda: _profile.measure(seen, units, sample, halves)) for _ in range(PLAIN_RUNS)
+        ]
+
+    runs, halved = measure(False), measure(True)
     _profile.RUNS_MAX = usual
     passes = 0
-    both_s, _ = cpu_of(lambda: _profile.measure(_profile.survey(model, sample), units, sample))
+    both_s, _ = cpu_of(
+        lambda: _profile.measure(_profile.survey(model, sample), units, sample, True)
+    )
     each = [
         (sum(u.forward_s + u.backward_s for u in c.units), c.frame.forward_s + c.frame.backward_s)
         for _, c in runs
@@ -292,6 +302,7 @@ def measure_profile(ours: Ours, ids: torch.Tensor) -> Found:
         "whole_s": whole_s,
         "survey_s": first_s,
         "measure_s": min(seconds for seconds, _ in runs),
+        "halves_s": min(seconds for seconds, _ in halved),
         "units_s": min(units for units, _ in each),
         "outside_s": min(outside for _, outside in each),
         "first_step_s": both_s,

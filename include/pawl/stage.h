@@ -18,6 +18,8 @@
  *   - all tasks before it in the list are drained,
  *   - or it is a backward pass, and all backward passes before it in the list are drained,
  *   - or its microbatch is the lowest at this rank that is not complete (both passes drained).
+ * Gradients of parameters alone (PAWL_PIPE_WEIGHT), which nobody waits for, run by the first rule
+ * only, and count in no other: else they would delay what others wait for.
  * Of several calls that may run, that of the earliest task does. A task that is not in the list
  * follows all others. The first rule is the plan's order. The others only matter for programs that
  * the plan does not know, in which a stage is visited several times, or a call depends on numbers:

@@ -231,6 +231,21 @@ static struct order_task *add_extra(struct stage_order *order, const struct pawl
 
 /* ---- calls ---- */
 
+/* Returns whether a task is only done when the list comes to it: nobody else waits for it. */
+static bool waits_its_turn(const struct order_task *task)
+{
+	return task->task.kind == PAWL_PIPE_WEIGHT;
+}
+
+/* Counts a call of a task that is no longer left. */
+static void forget(struct stage_order *order, const struct order_task *task)
+{
+	order->left--;
+	if (!waits_its_turn(task)) {
+		order->left_of[task->task.microbatch]--;
+	}
+}
+
 /* Puts a task into ready, if its first call can run. */
 static void queue_ready(struct stage_order *order, struct order_task *task)
 {
@@ -258,9 +273,11 @@ int stage_order_add(struct stage_order *order, struct order_call *call)
 	}
 	task->last = call;
 	order->left++;
-	order->left_of[task->task.microbatch]++;
-	if (task->task.microbatch < order->low) {
-		order->low = task->task.microbatch;
+	if (!waits_its_turn(task)) {
+		order->left_of[task->task.microbatch]++;
+		if (task->task.microbatch < order->low) {
+			order->low = task->task.microbatch;
+		}
 	}
 	queue_ready(order, task);
 	return 0;
@@ -312,6 +329,7 @@ static void advance(struct stage_order *order)
 	}
 	while (order->backward < order->list_n &&
 		(list[order->backward].task.kind == PAWL_PIPE_FORWARD ||
+			waits_its_turn(&list[order->backward]) ||
 			is_drained(order, &list[order->backward]))) {
 		order->backward++;
 	}
@@ -325,8 +343,10 @@ static bool may_run(const struct stage_order *order, const struct order_task *ta
 {
 	uint32_t at = task->at < order->list_n ? task->at : order->list_n;
 
-	return at <= order->cursor || task->task.microbatch == order->low ||
-		(task->task.kind != PAWL_PIPE_FORWARD && at <= order->backward);
+	return at <= order->cursor ||
+		(!waits_its_turn(task) &&
+			(task->task.microbatch == order->low ||
+				(task->task.kind != PAWL_PIPE_FORWARD && at <= order->backward)));
 }
 
 const struct order_task *stage_order_current(struct stage_order *order)
@@ -364,8 +384,7 @@ void stage_order_done(struct stage_order *order, struct order_call *call)
 	ASSERT(call->running && task->first == call);
 	task->first = call->next;
 	task->last = task->first ? task->last : NULL;
-	order->left--;
-	order->left_of[task->task.microbatch]--;
+	forget(order, task);
 	queue_ready(order, task);
 }
 
@@ -381,8 +400,7 @@ struct order_call *stage_order_take_any(struct stage_order *order)
 			struct order_call *call = task->first;
 
 			task->first = call->next;
-			order->left--;
-			order->left_of[task->task.microbatch]--;
+			forget(order, task);
 			return call;
 		}
 		order->taking++;

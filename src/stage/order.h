@@ -2,9 +2,9 @@
  * The order of a rank's calls: see pawl/stage.h for the rule. Pure.
  *
  * Tasks whose first call can run are in the heap ready, by their place in the list. Three marks
- * only move forward: cursor, the first task that is not drained; backward, the first of those that
- * are not forward passes; low, the lowest microbatch that is not complete. A late call of a task
- * behind a mark needs nothing more: its place is before the mark. For low, it moves the mark back.
+ * only move forward: cursor, the first task that is not drained; backward, the first BACKWARD or
+ * INPUT that is not; low, the lowest microbatch that is not complete. A late call of a task behind
+ * a mark needs nothing more: its place is before the mark. For low, it moves the mark back.
  */
 #ifndef STAGE_ORDER_H
 #define STAGE_ORDER_H
@@ -53,15 +53,16 @@ struct stage_order {
 	struct order_task *extra;    /* owned; tasks that are not in the list */
 	uint32_t extra_n;            /* number of tasks in extra */
 	uint32_t cursor;             /* place of the first task that was not passed */
-	uint32_t backward;       /* place of the first that is no forward pass and was not passed */
-	uint32_t low;            /* lowest microbatch that may have something left */
+	uint32_t backward; /* place of the first backward pass, or INPUT, that was not passed */
+	uint32_t low;      /* lowest microbatch that may have something left */
 	struct order_heap ready; /* tasks whose first call can run */
 	uint32_t left;           /* calls that are left */
 	uint32_t taking;         /* bucket that stage_order_take_any looks into */
 	bool all_flushed;        /* every pass is flushed */
 	/* Whether a pass of a microbatch is flushed: bits; forward, then backward passes. */
 	uint8_t flushed[2][PAWL_PIPE_MICROBATCHES_MAX / 8];
-	uint32_t left_of[PAWL_PIPE_MICROBATCHES_MAX]; /* calls that are left of each microbatch */
+	/* Calls that are left of each microbatch, but for those of WEIGHT. */
+	uint32_t left_of[PAWL_PIPE_MICROBATCHES_MAX];
 };
 
 /* A zeroed order has no tasks. Calls that are left stay their owner's. */

@@ -96,6 +96,14 @@ KEYS = {
         "bound": {"raw_0.01_s"},
     },
     "injections": {"metrics": {"failed"}, "ratios": set(), "bound": set()},
+    "pipeline": {
+        "metrics": {"call_us", "sum_gap", "error_replicate", "error_torch"},
+        "ratios": {
+            "1f1b_4_bound", "interleaved_4_plan", "zbv_4_plan", "gpt2", "gpt2_auto",
+            "gpt2_hand_bytes", "live_0", "measure",
+        },
+        "bound": set(),
+    },
     "real": {
         "metrics": {"start_alone_s", "start_nodes_s", "start_replicas_s", "ls_1000_ms"},
         "ratios": {"better", "better_1"},
@@ -114,7 +122,7 @@ KEYS = {
 }  # fmt: skip
 
 
-WITHOUT_FILES = ("curves",)
+WITHOUT_FILES = ("curves", "pipeline")
 OPTIONS = {"cuda": ["--device=cpu"]}  # options that differ from those of the other benchmarks
 
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")

@@ -48,8 +48,7 @@ struct model {
 	bool flushed[2][64];                    /* passes of microbatches that are flushed */
 	bool all_flushed;                       /* all are */
 	bool passed[TASKS_MAX];                 /* was drained when all before it had been */
-	bool passed_back
-		[TASKS_MAX]; /* was drained when all before it were that are no forward passes */
+	bool passed_back[TASKS_MAX]; /* was drained when all before it were that others wait for */
 };
 
 /* Returns the first call of a task that is left, or NULL. */
@@ -85,6 +84,7 @@ static uint32_t lowest(struct model *m)
 
 		for (uint32_t i = 0; i < m->calls_n; i++) {
 			complete &= m->calls[i].done ||
+				m->calls[i].call.call.task.kind == PAWL_PIPE_WEIGHT ||
 				m->calls[i].call.call.task.microbatch != microbatch;
 		}
 		if (!complete || microbatch + 1 == PAWL_PIPE_MICROBATCHES_MAX) {
@@ -100,10 +100,11 @@ static void pass(struct model *m)
 	bool backwards = true;
 
 	for (uint32_t t = 0; t < m->list_n; t++) {
-		bool forward = m->tasks[t].kind == PAWL_PIPE_FORWARD;
+		bool apart = m->tasks[t].kind == PAWL_PIPE_FORWARD ||
+			m->tasks[t].kind == PAWL_PIPE_WEIGHT;
 
 		m->passed[t] |= all && drained(m, t);
-		m->passed_back[t] |= backwards && (forward || drained(m, t));
+		m->passed_back[t] |= backwards && (apart || drained(m, t));
 		all &= m->passed[t];
 		backwards &= m->passed_back[t];
 	}
@@ -120,9 +121,10 @@ static struct told *choose(struct model *m)
 	for (uint32_t t = 0; t < m->tasks_n; t++) {
 		struct told *first = first_of(m, t);
 		bool forward = m->tasks[t].kind == PAWL_PIPE_FORWARD;
+		bool early = m->tasks[t].kind != PAWL_PIPE_WEIGHT &&
+			((!forward && backwards) || m->tasks[t].microbatch == low);
 
-		if (may_run(first) &&
-			(all || (!forward && backwards) || m->tasks[t].microbatch == low)) {
+		if (may_run(first) && (all || early)) {
 			return first;
 		}
 		all &= t >= m->list_n || m->passed[t];

@@ -1,6 +1,6 @@
 """Segments volumes with MONAI's U-Net, over several stages and replicas; see README.md beside this.
 
-pawl run -n 4 unet.py [--stages 2] [--steps 60] ...
+pawl run -n 4 unet.py [--stages 2] [--steps 100] ...
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Segments volumes over several stages.")
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--microbatches", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=4, help="volumes of a step, in each replica")
     parser.add_argument("--size", type=int, default=32, help="voxels of an edge; divisible by 8")
     parser.add_argument("--channels", type=int, default=8, help="of the first level")
@@ -84,7 +84,7 @@ def main() -> None:
             dropout=0.1,
         )
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     loss_of = DiceCELoss(to_onehot_y=True, softmax=True)
 
     @pp.step

@@ -4,8 +4,9 @@
 Both run in the same processes, on the same group, and take turns. Stages that only sleep show what
 is lost between stages. A GPT-2 over two stages shows what a cut by measured costs gains over one by
 hand, the bytes that are sent, and the activations that are kept. What the loss keeps is not among
-these: the first rank's graph refers to it, and it is a value at another rank. --quick shows only
-that it works: its numbers mean nothing.
+these: the first rank's graph refers to it, and it is a value at another rank. U-Nets of MONAI show
+how evenly models are cut, beside SMP's heuristic. --quick shows only that it works: its numbers
+mean nothing.
 """
 
 from __future__ import annotations
@@ -139,6 +140,19 @@ def say_profile(report: Report, found: Found) -> None:
     )
 
 
+def say_unets(report: Report, found: Found) -> None:
+    report.title(f"{len(found)} U-Nets of MONAI over {STAGES} stages: the largest stage, by time")
+    for key, what in (("smp", "SMP's heuristic"), ("equal", "equal numbers of leaf modules")):
+        ratios = [one[f"{key}_s"] / one["ours_s"] for one in found.values()]
+        beside = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        report.at_least(
+            f"unets_{key}", f"{what}, to ours: median", median(ratios), 1.2, "x", beside
+        )
+    ratios = [one["ours_s"] / one["mean_s"] for one in found.values()]
+    beside = f"{min(ratios):.2f} to {max(ratios):.2f}; single modules are larger than even stages"
+    report.note("unets_even", "ours, to even stages: median", median(ratios), "x", beside)
+
+
 def say_gradients(report: Report, found: Found) -> None:
     report.title("gradients of a tied GPT-2 in float64: largest error relative to one process")
     for tied, what in (("replicate", "on both stages"), ("visit", "on one stage, visited twice")):
@@ -170,6 +184,11 @@ def main() -> None:
         say_gradients(report, found["gradients"])
     if why or "without" in found:
         report.title(f"GPT-2 not measured: {why or found['without']['why']}")
+    found, why = run("_unets.py", 1, STAGES)
+    if why:
+        report.title(f"U-Nets not measured: {why}")
+    else:
+        say_unets(report, found)
     report.finish(options.json)
 
 

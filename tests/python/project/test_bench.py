@@ -100,7 +100,7 @@ KEYS = {
         "metrics": {"call_us", "sum_gap", "error_replicate", "error_torch"},
         "ratios": {
             "1f1b_4_bound", "interleaved_4_plan", "zbv_4_plan", "gpt2", "gpt2_auto",
-            "gpt2_hand_bytes", "live_0", "measure",
+            "gpt2_hand_bytes", "live_0", "measure", "unets_smp", "unets_equal",
         },
         "bound": set(),
     },

@@ -77,6 +77,20 @@ def test_manual_partitions(tmp_path: Path) -> None:
     assert said == train(tmp_path / "b", 2, 2, 2)
 
 
+def test_parameters_are_delayed_where_the_configuration_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for delayed in (True, False):
+        read = _config.read({"delayed_parameter_initialization": delayed})
+        monkeypatch.setattr(_session, "_found", [_session.Session(read)])
+        with _session.model_creation():
+            made = torch.nn.Linear(256, 256)
+        assert made.weight.is_meta == delayed and not made.bias.is_meta
+        with _session.delay_param_initialization(not delayed):
+            made = torch.nn.Linear(256, 256)
+        assert made.weight.is_meta != delayed
+
+
 @pytest.mark.parametrize(
     ("config", "text"),
     [

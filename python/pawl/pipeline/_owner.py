@@ -299,6 +299,10 @@ class Owner:
 
         return run
 
+    def _arrive(self) -> Callable[..., list[torch.Tensor]]:
+        """Nothing, once the tensors that it takes are there."""
+        return lambda *_: []
+
     def _add(self, unit: Unit, names: list[str], grads: list[Any]) -> None:
         """Adds the gradients of one backward call to those of the step."""
         for name, grad in zip(names, grads, strict=True):
@@ -475,6 +479,7 @@ _KINDS: Final[dict[str, Any]] = {
     "backward": Owner._backward,
     "inputs": Owner._inputs,
     "parameters": Owner._parameters,
+    "arrive": Owner._arrive,
     "op": Owner._operator,
     "in place": Owner._in_place,
     "read": Owner._read,

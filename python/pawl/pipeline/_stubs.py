@@ -212,7 +212,11 @@ def _issue_backward(
     unit = call.unit
     place = unit.rank, unit.chunk
     if not (driver.divides and unit.divides and metas):
-        late = unit.divides
+        late = driver.divides and unit.divides
+        if late:
+            # Without a call, the list's task for gradients of arguments would be over at once, and
+            # forward passes would run ahead of the plan.
+            driver.issue(*place, ("arrive",), grads, 0)
         number = driver.issue(
             *place, ("backward", *what), grads, len(metas), of=call.number, late=late
         )

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -94,6 +98,47 @@ def schedules() -> None:
             assert plan.schedule == schedule and (plan.each > 1) == several
             kinds = {kind for stage in plan.stage for kind, _, _ in stage.tasks}
             assert kinds == ({0, 2, 3} if schedule in ("zero-bubble", "zbv") else {0, 1})
+
+
+class Nap(nn.Module):
+    """A linear layer for which all others wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.02)  # pace
+        return self.linear(x)
+
+
+@check
+def no_more_is_kept_than_planned() -> None:
+    """The first stage's only unit takes nothing that has a gradient. So no part of its backward
+    pass comes before what the stage behind does; its forward passes must wait all the same.
+    """
+    units = [str(i) for i in range(WORLD)]
+    where = {name: i for i, name in enumerate(units)}
+    setting = {"schedule": "zero-bubble", "units": units, "partition": where}
+    with tempfile.TemporaryDirectory() as folder, pipeline(microbatches=8, **setting):
+        blocks = [Block() for _ in range(WORLD - 1)]
+        model: Any = pp.DistributedModel(seeded(lambda: nn.Sequential(*blocks, Nap())))
+        step = pp.step(lambda x: model.backward(model(x).square().mean()))
+        for at in range(3):
+            if at == 2:
+                pp.trace(f"{folder}/step.json")
+            step(*rows(8)(at, 0))
+        if pp.rank() > 0:
+            return
+        events = json.loads(Path(f"{folder}/step.json").read_text())["traceEvents"]
+        for number, stage in enumerate(model.plan.stage):
+            bars = [e for e in events if e["ph"] == "X" and e["tid"] == number]
+            kept = {}  # microbatch -> from its first forward call to its last backward call
+            for bar in bars:
+                begin, end = kept.get(bar["args"]["microbatch"], (bar["ts"], 0))
+                kept[bar["args"]["microbatch"]] = begin, max(end, bar["ts"] + bar["dur"])
+            most = max(sum(b <= begin < e for b, e in kept.values()) for begin, _ in kept.values())
+            assert len(kept) == 8 and most <= stage.peak_live, (number, most, stage.peak_live)
 
 
 @check

@@ -10,7 +10,8 @@ import ranks
 
 HERE = Path(__file__).parent
 CHECKS = [
-    "skips", "schedules", "a_schedule_and_replicas", "replicas", "branches_on_numbers",
+    "skips", "schedules", "no_more_is_kept_than_planned", "a_schedule_and_replicas", "replicas",
+    "branches_on_numbers",
     "a_module_called_by_numbers", "tied_weights",
     "a_weight_read_elsewhere", "in_place", "in_place_of_flags", "batch_norm", "frozen_and_unused",
     "kinds_of_results", "kinds_of_step_results", "numbers_inside_of_the_step", "two_losses",

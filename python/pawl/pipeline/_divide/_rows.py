@@ -99,7 +99,7 @@ def rows(
     sets = _tied_sets(costs)
     frame = costs.frame
     calls = frame.operators + sum(unit.calls for unit in costs.units)
-    more = sum(unit.calls for unit in costs.units if halves and unit.inputs_s > 0)
+    more = sum(unit.calls for unit in costs.units if halves and unit.params_s > 0)
     made = [
         Row(
             FRAME_NAME,

@@ -156,8 +156,10 @@ def test_impossible_plans_are_refused_by_name(model: Path) -> None:
     assert "would do" in done.stderr
     done = program.run("pipe", "show", model, "--stages", "9")
     assert done.returncode == 2 and "8 units cannot fill 9 chunks" in done.stderr
-    done = program.run("pipe", "show", model, "--stages", "2", "--pin", "h.1=1", "--pin", "h.6=0")
+    back = ["pipe", "show", model, "--stages", "2", "--pin", "h.1=1", "--pin", "h.6=0"]
+    done = program.run(*back, "--schedule", "1f1b")
     assert done.returncode == 2 and "h.1 is wanted on stage 1, and h.6, behind it" in done.stderr
+    assert "schedule interleaved" in program.run(*back).stdout  # a later chunk of stage 0 has h.6
 
 
 def test_files_that_are_missing_or_malformed(model: Path, tmp_path: Path) -> None:

@@ -435,7 +435,10 @@ static void no_cut_into_several_chunks_is_better(void **state)
 		bool found;
 
 		make_random(&model, &rng, 16, 3);
-		model.setting.stages += model.setting.stages == 1;
+		if (model.setting.stages == 1) {
+			model.setting.stages = 2;
+			model.speeds[1] = 1;
+		}
 		model.setting.caps_bytes = NULL;
 		model.setting.link = (struct pawl_pipe_link){0};
 		model.setting.tied = PAWL_PIPE_REPLICATE;

@@ -250,26 +250,21 @@ static void print_slow_stage(const struct explain_stages *stages, const struct e
 	struct explain_verdict verdict = explain_stages_judge(stages);
 	const struct trace_header *header = &group->traces[verdict.stage].header;
 
-	switch (verdict.kind) {
-	case EXPLAIN_DELAYED:
-		cli_print(stdout,
-			"stage %u (%s, process %u) is the slow one: beside its plan, it takes %.0f "
-			"%% more than the others: its host is slower, or does something else\n",
-			verdict.stage, header->hostname, header->pid, 100 * verdict.more);
-		break;
-	case EXPLAIN_LARGE:
-		cli_print(stdout,
-			"stage %u (%s, process %u) is the slow one: it has %.0f %% more to do than "
-			"the others, which wait for it; finer units, or another number of stages, "
-			"can be cut more evenly\n",
-			verdict.stage, header->hostname, header->pid, 100 * verdict.more);
-		break;
-	case EXPLAIN_EVEN:
+	if (verdict.kind == EXPLAIN_EVEN) {
 		cli_print(stdout,
 			"no stage is slow: what they wait is the pipeline's bubble, which more "
 			"microbatches make smaller, and transfers\n");
-		break;
+		return;
 	}
+	cli_print(stdout, "stage %u (%s, process %u) is the slow one: ", verdict.stage,
+		header->hostname, header->pid);
+	cli_print(stdout,
+		verdict.kind == EXPLAIN_DELAYED
+			? "beside its plan, it takes %.0f %% more than the others: its host is "
+			  "slower, or does something else\n"
+			: "it has %.0f %% more to do than the others, which wait for it; finer "
+			  "units, or another number of stages, can be cut more evenly\n",
+		100 * verdict.more);
 }
 
 static void print_stages(const struct explain_stages *stages, const struct explain_group *group)

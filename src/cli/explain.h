@@ -118,6 +118,8 @@ int explain_sum_init(struct explain_sum *sum, const struct explain_group *group,
 void explain_sum_deinit(struct explain_sum *sum);
 /* Returns whether link i is slow, compared with the median link. */
 bool explain_link_slow(const struct explain_sum *sum, size_t i);
+/* Sorts times, of which there is one at least. Returns the one in the middle. */
+int64_t explain_median(int64_t *ns, size_t n);
 /* Formats a name: "all_reduce(sum) of 1000 float32"; text has GROUP_CALL_TEXT bytes. */
 void explain_name(const struct trace_record *record, char *text);
 

@@ -10,20 +10,6 @@
 
 /* ---- sums ---- */
 
-static int compare_times(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a;
-	int64_t y = *(const int64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static int64_t find_median(int64_t *ns, size_t n)
-{
-	qsort(ns, n, sizeof(*ns), compare_times);
-	return ns[n / 2];
-}
-
 /* Sums up the steps of one rank. busy, length: room for an entry for each of its records. */
 static void sum_up(struct explain_stage *stage, const struct trace *trace, int64_t *busy,
 	int64_t *length)
@@ -39,8 +25,8 @@ static void sum_up(struct explain_stage *stage, const struct trace *trace, int64
 		}
 	}
 	if (stage->steps > 0) {
-		stage->busy_ns = find_median(busy, stage->steps);
-		stage->length_ns = find_median(length, stage->steps);
+		stage->busy_ns = explain_median(busy, stage->steps);
+		stage->length_ns = explain_median(length, stage->steps);
 	}
 }
 
@@ -77,30 +63,31 @@ void explain_stages_deinit(struct explain_stages *stages)
 
 /* ---- which one is slow ---- */
 
-/* Returns the median over all stages but one of how long they are busy, to their plan if planned;
- * 0: not known. */
+/* Returns how long a stage is busy: in ns, or planned, in millionths of its plan. 0: not known. */
+static int64_t busy_of(const struct explain_stage *stage, bool planned)
+{
+	if (!planned) {
+		return stage->busy_ns;
+	}
+	return stage->planned_ns > 0
+		? (int64_t)(1e6 * (double)stage->busy_ns / (double)stage->planned_ns)
+		: 0;
+}
+
+/* Returns the median of that over all stages but one; 0: not known. */
 static double find_usual(const struct explain_stages *stages, uint32_t but, bool planned)
 {
-	double found[PAWL_PIPE_STAGES_MAX];
+	int64_t found[PAWL_PIPE_STAGES_MAX];
 	size_t n = 0;
 
 	for (uint32_t s = 0; s < stages->n && n < PAWL_PIPE_STAGES_MAX; s++) {
-		const struct explain_stage *stage = &stages->at[s];
-		double value = planned && stage->planned_ns > 0
-			? (double)stage->busy_ns / (double)stage->planned_ns
-			: (double)(planned ? 0 : stage->busy_ns);
-		size_t at = n;
+		int64_t busy = busy_of(&stages->at[s], planned);
 
-		if (s == but || stage->steps == 0 || value <= 0) {
-			continue;
+		if (s != but && busy > 0) {
+			found[n++] = busy;
 		}
-		for (; at > 0 && found[at - 1] > value; at--) {
-			found[at] = found[at - 1];
-		}
-		found[at] = value;
-		n++;
 	}
-	return n > 0 ? found[n / 2] : 0;
+	return n > 0 ? (double)explain_median(found, n) : 0;
 }
 
 struct explain_verdict explain_stages_judge(const struct explain_stages *stages)
@@ -122,8 +109,8 @@ struct explain_verdict explain_stages_judge(const struct explain_stages *stages)
 		verdict.kind = EXPLAIN_LARGE;
 		verdict.more = (double)worst->busy_ns / usual_ns - 1;
 	}
-	if (verdict.kind != EXPLAIN_EVEN && plan > 0 && worst->planned_ns > 0) {
-		double share = (double)worst->busy_ns / (double)worst->planned_ns / plan;
+	if (verdict.kind != EXPLAIN_EVEN && plan > 0) {
+		double share = (double)busy_of(worst, true) / plan;
 
 		if (share >= DELAYED) {
 			verdict.kind = EXPLAIN_DELAYED;

@@ -246,6 +246,12 @@ static void add_phases(struct explain_sum *sum, const struct trace_record *recor
 	sum->adding_s += (double)record->busy_ns / NS_PER_S;
 }
 
+int64_t explain_median(int64_t *ns, size_t n)
+{
+	qsort(ns, n, sizeof(*ns), compare_times);
+	return ns[n / 2];
+}
+
 static int list_ops(struct explain_sum *sum, const struct explain_group *group,
 	const struct table *tables, struct pawl_err *err)
 {
@@ -372,8 +378,7 @@ static int list_ranks(struct explain_sum *sum, const struct explain_group *group
 			}
 		}
 		if (rank->last_n > 0) {
-			qsort(late, rank->last_n, sizeof(*late), compare_times);
-			rank->late_median_ns = late[rank->last_n / 2];
+			rank->late_median_ns = explain_median(late, rank->last_n);
 			rank->late_most_ns = late[rank->last_n - 1];
 		}
 	}

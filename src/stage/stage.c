@@ -381,12 +381,12 @@ static int await(struct pawl_stage *stage, int64_t until_ns)
 /* Under lock: writes the step that has ended to the group's trace. */
 static void trace_step(struct pawl_stage *stage)
 {
-	const int64_t from_to_ns[] = {stage->begun_ns, clock_mono_ns()};
-	int64_t busy_ns = from_to_ns[1] - from_to_ns[0] - stage->waited_ns;
+	int64_t now_ns = clock_mono_ns();
+	int64_t busy_ns = now_ns - stage->begun_ns - stage->waited_ns;
 
 	if (stage->group) {
-		group_trace_step(stage->group, stage->steps, from_to_ns, busy_ns > 0 ? busy_ns : 0,
-			stage->planned_ns);
+		group_trace_step(stage->group, stage->steps, stage->begun_ns, now_ns,
+			busy_ns > 0 ? busy_ns : 0, stage->planned_ns);
 	}
 }
 

@@ -141,6 +141,14 @@ static void put_record(struct group_trace *trace, const struct trace_record *rec
 	__atomic_store_n(count, htole64(trace->count), __ATOMIC_RELEASE);
 }
 
+/* Sets all times but the last to the beginning. */
+static void set_times(struct trace_record *record, int64_t from_ns, int64_t to_ns)
+{
+	for (int t = 0; t < TRACE_TIMES; t++) {
+		record->at_ns[t] = t == TRACE_DONE ? to_ns : from_ns;
+	}
+}
+
 static struct trace_record describe(enum trace_type type, const struct pawl_work *work,
 	int64_t from_ns, int64_t to_ns)
 {
@@ -155,9 +163,7 @@ static struct trace_record describe(enum trace_type type, const struct pawl_work
 		.root = call->root,
 		.bytes = call->len_bytes};
 
-	for (int t = 0; t < TRACE_TIMES; t++) {
-		record.at_ns[t] = t == TRACE_DONE ? to_ns : from_ns;
-	}
+	set_times(&record, from_ns, to_ns);
 	return record;
 }
 
@@ -212,7 +218,7 @@ void group_trace_waited(struct pawl_group *group, const struct pawl_work *work, 
 	put_record(group->stats.trace, &record);
 }
 
-void group_trace_step(struct pawl_group *group, uint64_t number, const int64_t *from_to_ns,
+void group_trace_step(struct pawl_group *group, uint64_t number, int64_t from_ns, int64_t to_ns,
 	int64_t busy_ns, int64_t planned_ns)
 {
 	struct trace_record record = {.type = TRACE_STEP,
@@ -221,9 +227,7 @@ void group_trace_step(struct pawl_group *group, uint64_t number, const int64_t *
 		.bytes = (uint64_t)planned_ns,
 		.busy_ns = busy_ns};
 
-	for (int t = 0; t < TRACE_TIMES; t++) {
-		record.at_ns[t] = from_to_ns[t == TRACE_DONE];
-	}
+	set_times(&record, from_ns, to_ns);
 	pthread_mutex_lock(&group->state);
 	if (group->stats.trace) {
 		put_record(group->stats.trace, &record);

@@ -19,9 +19,9 @@ void group_trace_done(struct pawl_group *group, struct pawl_work *work, int64_t 
 /* Under state: records that a thread has waited for a work from from_ns to to_ns. */
 void group_trace_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns,
 	int64_t to_ns);
-/* Records a step of a pipeline, of which this rank is a stage. planned_ns: see trace_record.bytes.
- * Any thread, without state. */
-void group_trace_step(struct pawl_group *group, uint64_t number, const int64_t *from_to_ns,
+/* Records a step of a pipeline, of which this rank is a stage, from from_ns to to_ns. planned_ns:
+ * see trace_record.bytes. Any thread, without state. */
+void group_trace_step(struct pawl_group *group, uint64_t number, int64_t from_ns, int64_t to_ns,
 	int64_t busy_ns, int64_t planned_ns);
 
 #endif

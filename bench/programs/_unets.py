@@ -1,7 +1,7 @@
 """How evenly U-Nets of MONAI are cut: _unets.py STAGES.
 
 Each model's modules are measured once. By these costs: the largest stage of our plan, of SMP's
-heuristic (partition_as_smp), and of a cut into equal numbers of leaf modules. Prints a JSON object:
+heuristic, and of a cut into equal numbers of leaf modules. Prints a JSON object:
 {model: {"ours_s", "smp_s", "equal_s", "mean_s"}}: seconds of the largest stage for one microbatch,
 and what all stages would have if they were even.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from monai.losses import DiceLoss
 from monai.networks.nets import AttentionUnet, BasicUNet, UNet
+from shared._process import build
 from torch import nn
 
 from pawl.pipeline._divide import _profile
@@ -25,6 +27,7 @@ from pawl.pipeline._divide._profile import Survey
 from pawl.pipeline._divide._tree import Node
 
 CLASSES = 3
+SIZES = {2: 128, 3: 32}  # pixels, or voxels, of an edge
 IO: dict[str, Any] = {"in_channels": 1, "out_channels": CLASSES}
 
 
@@ -45,78 +48,40 @@ def _attention(dims: int, first: int) -> Callable[[], nn.Module]:
 
 
 MODELS = {
-    "UNet 2D, 4 levels": (_unet(2, 16, 4, 2), 128),
-    "UNet 2D, 5 levels": (_unet(2, 16, 5, 2), 128),
-    "UNet 2D, 5 levels, no residuals": (_unet(2, 16, 5, 0), 128),
-    "UNet 3D, 4 levels": (_unet(3, 8, 4, 2), 32),
-    "UNet 3D, 4 levels, 3 units": (_unet(3, 8, 4, 3), 32),
-    "UNet 3D, 5 levels": (_unet(3, 16, 5, 2), 32),
-    "BasicUNet 2D": (_basic(2, 16), 128),
-    "BasicUNet 3D": (_basic(3, 8), 32),
-    "AttentionUnet 2D": (_attention(2, 16), 128),
-    "AttentionUnet 3D": (_attention(3, 8), 32),
+    "UNet 2D, 4 levels": (_unet(2, 16, 4, 2), 2),
+    "UNet 2D, 5 levels": (_unet(2, 16, 5, 2), 2),
+    "UNet 2D, 5 levels, no residuals": (_unet(2, 16, 5, 0), 2),
+    "UNet 3D, 4 levels": (_unet(3, 8, 4, 2), 3),
+    "UNet 3D, 4 levels, 3 units": (_unet(3, 8, 4, 3), 3),
+    "UNet 3D, 5 levels": (_unet(3, 16, 5, 2), 3),
+    "BasicUNet 2D": (_basic(2, 16), 2),
+    "BasicUNet 3D": (_basic(3, 8), 3),
+    "AttentionUnet 2D": (_attention(2, 16), 2),
+    "AttentionUnet 3D": (_attention(3, 8), 3),
 }
 
 
 # ---- SMP's heuristic ----
 
 
-def partition_as_smp(seen: Survey, root: Node, devices: list[int]) -> dict[int, int]:
-    """The device of each module, by identity: Algorithms 1 to 3 of C. Karakus and others, arXiv
-    2111.05972. The same in C: tests/lib/smp_heuristic.c.
-    """
-    found: dict[int, int] = {}
-
-    def place(node: Node, devices: list[int]) -> None:
-        found[id(node.module)] = devices[0]
+def partition_as_smp(seen: Survey, root: Node, devices: int) -> dict[int, int]:
+    """The device of each module, by identity; see bench/smp_cut.c."""
+    nodes, lines = [root], []
+    for node in nodes:  # grows in the loop: children are adjacent
         inner = seen.children(node)
-        if len(devices) > 1 and inner:
-            place_all(inner, devices, devices[0])
-        else:
-            for child in inner:
-                place(child, devices)
-
-    def place_all(nodes: list[Node], devices: list[int], parent: int) -> None:
-        costs = [seen.time_s(node) for node in nodes]
-        segments = _segments(costs, min(len(devices), len(nodes)))
-        shares = _apportion([sum(costs[a:b]) for a, b in segments], devices)
-        for (a, b), share in zip(segments, shares, strict=True):
-            if len(share) > 1 and b - a > 1:
-                place_all(nodes[a:b], share, parent)
-            else:
-                for node in nodes[a:b]:
-                    place(node, share or [parent])
-
-    place(root, devices)
-    return found
-
-
-def _segments(costs: Sequence[float], n: int) -> list[tuple[int, int]]:
-    """Cuts a row into segments with the least largest sum."""
-    sums = [sum(costs[:i]) for i in range(len(costs) + 1)]
-    best: list[tuple[float, list[int]]] = [
-        (0.0 if i == 0 else float("inf"), []) for i in range(len(sums))
-    ]
-    for _ in range(n):
-        best = [
-            min(
-                ((max(best[j][0], sums[i] - sums[j]), [*best[j][1], i]) for j in range(i)),
-                default=(float("inf"), []),
-                key=lambda found: found[0],
-            )
-            for i in range(len(sums))
-        ]
-    ends = best[-1][1]
-    return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-def _apportion(costs: list[float], devices: list[int]) -> list[list[int]]:
-    """d'Hondt: gives each device to the segment with the largest cost / (devices + 1)."""
-    shares: list[list[int]] = [[] for _ in costs]
-    for device in devices:
-        most = max(range(len(costs)), key=lambda i: costs[i] / (len(shares[i]) + 1))
-        shares[most].append(device)
-    return shares
+        lines.append(f"{seen.time_s(node)!r} {len(inner)} {len(nodes)}")
+        nodes += inner
+    done = subprocess.run(
+        [build("bench/smp_cut"), str(devices)],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        id(node.module): int(device)
+        for node, device in zip(nodes, done.stdout.split(), strict=True)
+    }
 
 
 # ---- loads ----
@@ -133,14 +98,11 @@ def largest(seen: Survey, stage_of: dict[int, int], stages: int) -> float:
     return max(loads)
 
 
-def measure(make: Callable[[], nn.Module], size: int, stages: int) -> dict[str, float]:
+def measure(make: Callable[[], nn.Module], dims: int, stages: int) -> dict[str, float]:
     torch.manual_seed(0)
     model = make()
-    dims = (
-        3 if isinstance(next(m for m in model.modules() if hasattr(m, "stride")), nn.Conv3d) else 2
-    )
-    x = torch.randn(1, 1, *[size] * dims)
-    label = torch.randint(0, CLASSES, (1, 1, *[size] * dims))
+    shape = (1, 1, *[SIZES[dims]] * dims)
+    x, label = torch.randn(shape), torch.randint(0, CLASSES, shape)
     loss_of = DiceLoss(to_onehot_y=True, softmax=True)
 
     def sample(backward: Callable[..., None]) -> None:
@@ -157,7 +119,7 @@ def measure(make: Callable[[], nn.Module], size: int, stages: int) -> dict[str, 
         id(s.node.module) for s in seen.scopes if s.node is not None and not seen.children(s.node)
     ))  # fmt: skip
     equal = {leaf: i * stages // len(leaves) for i, leaf in enumerate(leaves)}
-    smp = partition_as_smp(seen, root, list(range(stages)))
+    smp = partition_as_smp(seen, root, stages)
     return {
         "ours_s": largest(seen, ours, stages),
         "smp_s": largest(seen, smp, stages),
@@ -170,7 +132,7 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("pawl.pipeline").setLevel(logging.WARNING)
     stages = int(sys.argv[1])
-    found = {name: measure(make, size, stages) for name, (make, size) in MODELS.items()}
+    found = {name: measure(make, dims, stages) for name, (make, dims) in MODELS.items()}
     print(json.dumps(found), flush=True)
 
 

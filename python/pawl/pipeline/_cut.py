@@ -20,6 +20,10 @@ from pawl.pipeline._world import World
 if TYPE_CHECKING:
     from pawl.pipeline._model import DistributedModel
 
+_SMALL_BYTES: Final = 8  # what is sent to measure a link
+_LARGE_BYTES: Final = 4 << 20
+_TIMES: Final = 5  # transfers of each size; the fastest counts
+
 
 def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Pipeline:
     """The pipeline of a model; ``split`` makes the step function for each microbatch, at rank 0."""
@@ -53,11 +57,6 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
         plan.print()
     model.plan = plan
     return Pipeline(world, model.module, lay_out(plan), setting, model.delayed)
-
-
-_SMALL_BYTES: Final = 8
-_LARGE_BYTES: Final = 4 << 20
-_TIMES: Final = 5  # transfers of each size; the fastest counts
 
 
 def _measure_link(world: World) -> Link:

@@ -10,7 +10,6 @@ each module, not on who fills it, nor on what else is filled.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pawl.errors import error
+from pawl.pipeline._draws import hash64
 
 LEAST_BYTES: Final = 1 << 16  # smaller parameters are made at once
 _NAMED_MAX: Final = 8  # names in a message
@@ -81,9 +81,9 @@ class Delayed:
             self._modules.append((path, module, below, own))
 
     @property
-    def waiting(self) -> frozenset[str]:
-        """Names of the parameters without values."""
-        return frozenset(self._waiting)
+    def waiting(self) -> bool:
+        """Whether some parameters have no values."""
+        return bool(self._waiting)
 
     def given(self, names: Iterable[str]) -> None:
         """Says that parameters have been given their values."""
@@ -95,6 +95,8 @@ class Delayed:
         """Gives parameters their values; returns the names of those that had none. ``within``: the
         modules around this one are left out, as in a profile, where any value will do.
         """
+        if not self._waiting:
+            return frozenset()
         wanted = frozenset(n for n in names if n in self._waiting and n not in self._filled)
         if not wanted:
             return wanted
@@ -130,9 +132,7 @@ class Delayed:
 
     def _run(self, path: str, module: nn.Module, has_some: bool) -> None:
         """Gives a module's parameters values, by the model's function or its own."""
-        text = f"{self._seed}/first values/{path}"
-        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        torch.default_generator.manual_seed(int.from_bytes(digest, "little") >> 1)
+        torch.default_generator.manual_seed(hash64(f"{self._seed}/first values/{path}") >> 1)
         if self._initialize is not None:
             self._initialize(module)
         elif has_some:

@@ -49,22 +49,19 @@ class Pipeline:
         self.owner.take(self.units, world.stage)
         self.places = Places(model, self.units, layout)
         self.driver: Driver | None = None
-        held = self.places.held.items()
-        delayed.keep([name for name, h in held if world.stage in h.ranks])
-        self._hold(model)
+        self._hold(model, delayed)
         if world.stage == 0:
             self._drive(model)
         else:
             _stubs.refuse(self.units, world.stage)
 
-    def _hold(self, model: nn.Module) -> None:
+    def _hold(self, model: nn.Module, delayed: Delayed) -> None:
         """Makes what several ranks have equal, and drops what this one has not."""
-        mine = {}
+        mine = {n: h for n, h in self.places.held.items() if self.world.stage in h.ranks}
+        delayed.keep(mine)
         for name, held in self.places.held.items():
             self._copy(held)
-            if self.world.stage in held.ranks:
-                mine[name] = held
-            else:
+            if name not in mine:
                 held.parameter.data = torch.empty(0, dtype=held.parameter.dtype)
         self.gradients.hold(mine, [u.index for u in self.units if u.rank == self.world.stage])
         self.held = mine
@@ -279,7 +276,7 @@ class DistributedModel(nn.Module):
         """
         if self._pipeline is None:
             found = self.module.load_state_dict(state_dict, strict=strict, assign=assign)
-            names = {id(p): name for name, p in self.module.named_parameters()}
+            names = self._saved.names()
             listed = self.module.named_parameters(remove_duplicate=False)
             self.delayed.given([names[id(p)] for name, p in listed if name in state_dict])
             return found

@@ -7,12 +7,11 @@ the driver asks for its backward pass, or the step ends. Gradients of parameters
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -22,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from pawl import _core
 from pawl.errors import PawlError, error
 from pawl.pipeline import _codec, _split
+from pawl.pipeline._draws import Draws
 from pawl.pipeline._fibers import in_modes
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._notes import (
@@ -34,8 +34,6 @@ from pawl.pipeline._notes import (
 )
 from pawl.pipeline._record import Recorder
 
-_NEVER, _FIRST, _AGAIN = 0, 1, 2  # whether a unit draws random numbers
-_DRAWS_BITS: Final = 32  # low bits of a seed, which are the number of a draw in its step
 EXPLAIN_S: Final = 1.0  # a rank that fails tells why before it leaves; its leave may come sooner
 
 
@@ -62,20 +60,21 @@ class _Graph(NamedTuple):
     leaves: list[torch.Tensor]
 
 
+class _Ends(NamedTuple):
+    """Of a backward pass: results that have a graph, their gradients, arguments and parameters."""
+
+    outs: list[torch.Tensor]
+    grads: list[torch.Tensor]
+    leaves: list[torch.Tensor]
+    names: list[str]
+    params: list[nn.Parameter]
+
+
 class _Half(NamedTuple):
     """A backward pass of which the gradients of inputs are done."""
 
     divided: _split.Divided
     names: list[str]  # names of the parameters
-
-
-class _Draw(NamedTuple):
-    """A module that drew random numbers."""
-
-    path: str
-    microbatch: int
-    visit: int
-    inner: list[tuple[str, int]]  # path and visit of the modules in it that drew, in order
 
 
 class Owner:
@@ -85,26 +84,18 @@ class Owner:
         self, stage: _core.Stage, model: nn.Module, gradients: Gradients, seed: str
     ) -> None:
         self.units: list[Unit] = []
-        self.step = 0
         self._rank = 0
         self.result: bytes | None = None
         self.recorder: Recorder | None = None
         self._stage = stage
         self._model = model
         self._gradients = gradients
-        self._seed = seed
         self._recipes: dict[int, Callable[..., list[torch.Tensor]]] = {}
         self._graphs: dict[int, _Graph] = {}
         self._halves: dict[int, _Half] = {}  # backward passes that lack gradients of parameters
         self._asked: dict[int, list[torch.Tensor]] = {}
         self._doing = ""  # name of the unit or operator that runs, for errors
-        self._microbatch = 0
-        self._drawn: list[_Draw] = []  # draws in this step
-        self._within: _Draw | None = None  # the draw that runs
-        self._inner = 0  # how many draws in it have begun
-        self._draws = _NEVER
-        self._mark = 0  # seed of torch's generator before the first draw
-        self._visits: dict[tuple[int, str], int] = {}  # calls of modules that draw, in this step
+        self._draws = Draws(seed)
 
     def serve(self) -> bytes:
         """Carries out calls until the step ends; returns its results, as the driver sent them."""
@@ -130,18 +121,15 @@ class Owner:
 
     def begin(self, step: int) -> None:
         """Prepares for a step."""
-        self.step = step
         self.result = None
-        mark = self._hash(f"draws of stage {self._rank}") >> (2 + _DRAWS_BITS)
-        self._mark = mark << _DRAWS_BITS
+        self._draws.begin(step, self._rank)
 
     def end(self) -> None:
         """Drops what the step has left: graphs whose backward pass nobody asked for."""
         self._graphs.clear()
         self._halves.clear()
         self._asked.clear()
-        self._visits.clear()
-        self._drawn.clear()
+        self._draws.end()
 
     def handle(self, event: Any) -> bool:
         """Carries out one event of the stage. Returns whether the step has ended."""
@@ -170,7 +158,7 @@ class Owner:
 
     def _call(self, number: int, task: tuple[int, int, int], blob: bytes, values: Any) -> None:
         recipe, of, random_number = CALL_HEAD.unpack(blob)
-        self._microbatch = task[2]
+        self._draws.microbatch = task[2]
         self._doing = "a call"
         begun_ns = time.time_ns() if self.recorder else 0
         try:
@@ -198,6 +186,22 @@ class Owner:
 
     # ---- units ----
 
+    def take(self, units: list[Unit], rank: int) -> None:
+        """Takes the units of all ranks; those of this rank draw their random numbers by name. Where
+        the program has a checkpoint around a unit, it is the owner that computes it again.
+        """
+        self.units = units
+        self._rank = rank
+        for unit in units:
+            for path in unit.draws if unit.rank == rank else ():
+                if path == unit.name:
+                    unit.forward = self._draws.drawing(path, unit.forward)
+                else:
+                    module = self._model.get_submodule(path)
+                    module.forward = self._draws.drawing(path, module.forward)
+            if unit.rank == rank and unit.repeated:
+                unit.forward = functools.partial(checkpoint, unit.forward, use_reentrant=False)
+
     def _unit(
         self, index: int, key: Any, changed: Any, wants: Any, modes: Any, expected: Any
     ) -> Callable[..., list[torch.Tensor]]:
@@ -218,7 +222,7 @@ class Owner:
             given = [t.clone() if i in changed else t for i, t in enumerate(leaves)]
             versions = [t._version for t in given]
             args, kwargs = _codec.unflatten(key, given)
-            with in_modes(modes), self._counted(unit, _FIRST):
+            with in_modes(modes), self._draws.counted(bool(unit.draws)):
                 result = unit.forward(*args, **kwargs)
             outs, out_key = _codec.flatten(result, f"the result of {unit.name}")
             _check_unchanged(unit, changed, given, versions)
@@ -246,17 +250,17 @@ class Owner:
 
         def run(tensors: list[torch.Tensor], number: int, _: int) -> list[torch.Tensor]:
             self._doing = f"{unit.name} (backward)"
-            graph = self._graphs.pop(number)
-            outs, grads = _given(graph.outs, have, tensors)
-            leaves = [t for t, w in zip(graph.leaves, wants, strict=True) if w]
-            trained = [(n, p) for n, p in unit.parameters if p.requires_grad]
-            found: list[Any] = [None] * (len(leaves) + len(trained))
-            inputs = leaves + [p for _, p in trained]
-            if outs and inputs:
-                with self._counted(unit, _AGAIN):
-                    found = list(torch.autograd.grad(outs, inputs, grads, allow_unused=True))
-            self._add(unit, [name for name, _ in trained], found[len(leaves) :])
-            return [_like(leaf, g) for leaf, g in zip(leaves, found[: len(leaves)], strict=True)]
+            ends = _ends(unit, self._graphs.pop(number), have, wants, tensors)
+            n = len(ends.leaves)
+            found: list[Any] = [None] * (n + len(ends.params))
+            if ends.outs and found:
+                inputs = [*ends.leaves, *ends.params]
+                with self._draws.counted(bool(unit.draws), again=True):
+                    found = list(
+                        torch.autograd.grad(ends.outs, inputs, ends.grads, allow_unused=True)
+                    )
+            self._add(unit, ends.names, found[n:])
+            return [_like(leaf, g) for leaf, g in zip(ends.leaves, found[:n], strict=True)]
 
         return run
 
@@ -269,18 +273,15 @@ class Owner:
 
         def run(tensors: list[torch.Tensor], number: int, _: int) -> list[torch.Tensor]:
             self._doing = f"{unit.name} (backward)"
-            graph = self._graphs[number]
-            outs, grads = _given(graph.outs, have, tensors)
-            leaves = [t for t, w in zip(graph.leaves, wants, strict=True) if w]
-            trained = [(n, p) for n, p in unit.parameters if p.requires_grad]
-            divided = _split.divide(outs, leaves, [p for _, p in trained])
+            ends = _ends(unit, self._graphs[number], have, wants, tensors)
+            divided = _split.divide(ends.outs, ends.leaves, ends.params)
             if divided is None:
                 return [*whole(tensors, number, 0), torch.empty(0)]
             del self._graphs[number]
-            with self._counted(unit, _AGAIN):
-                found = divided.inputs(outs, grads)
-            self._halves[number] = _Half(divided, [name for name, _ in trained])
-            return [*map(_like, leaves, found), torch.empty(0)]
+            with self._draws.counted(bool(unit.draws), again=True):
+                found = divided.inputs(ends.outs, ends.grads)
+            self._halves[number] = _Half(divided, ends.names)
+            return [*map(_like, ends.leaves, found), torch.empty(0)]
 
         return run
 
@@ -292,7 +293,7 @@ class Owner:
             self._doing = f"{unit.name} (backward, parameters)"
             half = self._halves.pop(number, None)
             if half is not None:
-                with self._counted(unit, _AGAIN):
+                with self._draws.counted(bool(unit.draws), again=True):
                     found = half.divided.parameters()
                 self._add(unit, half.names, found)
             return []
@@ -318,7 +319,7 @@ class Owner:
         def run(tensors: list[torch.Tensor], _: int, seed: int) -> list[torch.Tensor]:
             self._doing = name
             args, kwargs = _codec.unflatten(key, tensors)
-            with torch.no_grad(), self._stream("operator", seed):
+            with torch.no_grad(), self._draws.stream("operator", seed):
                 outs, _ = _codec.flatten(func(*args, **kwargs), name)
             _compare_tensors(name, expected, outs)
             return outs
@@ -334,7 +335,7 @@ class Owner:
             self._doing = name
             base = tensors[0].clone()
             operands = list(tensors[1:])
-            with torch.no_grad(), self._stream("operator", seed):
+            with torch.no_grad(), self._draws.stream("operator", seed):
                 operands[slot] = _view(base, chain)
                 args, kwargs = _codec.unflatten(key, operands)
                 func(*args, **kwargs)
@@ -356,121 +357,6 @@ class Owner:
             return []
 
         return run
-
-    # ---- random numbers ----
-
-    def take(self, units: list[Unit], rank: int) -> None:
-        """Takes the units of all ranks; those of this rank draw their random numbers by name. Where
-        the program has a checkpoint around a unit, it is the owner that computes it again.
-        """
-        self.units = units
-        self._rank = rank
-        for unit in units:
-            for path in unit.draws if unit.rank == rank else ():
-                if path == unit.name:
-                    unit.forward = self._drawing(path, unit.forward)
-                else:
-                    module = self._model.get_submodule(path)
-                    module.forward = self._drawing(path, module.forward)
-            if unit.rank == rank and unit.repeated:
-                unit.forward = functools.partial(checkpoint, unit.forward, use_reentrant=False)
-
-    def _drawing(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The forward of a module that draws random numbers, with a stream of its own."""
-
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            if self._draws == _NEVER:
-                return forward(*args, **kwargs)
-            if self._within is not None:
-                with self._stream(path, self._inner_visit(path, self._within)):
-                    return forward(*args, **kwargs)
-            if self._draws == _AGAIN:
-                number = self._number_again(path)
-            else:
-                number = len(self._drawn)
-                self._drawn.append(_Draw(path, self._microbatch, self._visit(path), []))
-            self._within, self._inner = self._drawn[number], 0
-            try:
-                with self._stream(path, self._within.visit):
-                    found = forward(*args, **kwargs)
-            finally:
-                self._within = None
-            torch.default_generator.manual_seed(self._mark + number + 1)
-            return found
-
-        return draw
-
-    def _visit(self, path: str) -> int:
-        place = self._microbatch, path
-        visit = self._visits[place] = self._visits.get(place, 0) + 1
-        return visit
-
-    def _inner_visit(self, path: str, outer: _Draw) -> int:
-        """The visit of a module that draws within another one that does."""
-        if self._draws == _FIRST:
-            outer.inner.append((path, self._visit(path)))
-        self._inner += 1
-        if self._inner > len(outer.inner) or outer.inner[self._inner - 1][0] != path:
-            raise self._unlike(path)
-        return outer.inner[self._inner - 1][1]
-
-    @contextmanager
-    def _counted(self, unit: Unit, drawing: int) -> Iterator[None]:
-        """Says whether a unit draws for the first time, or again: where its backward pass computes
-        activations again (checkpoint), it draws what it drew then. Between draws, the seed of
-        torch's generator is the number of the next one, since a checkpoint puts that back.
-        """
-        if not unit.draws:
-            yield
-            return
-        state = torch.get_rng_state()
-        first = len(self._drawn) if drawing == _FIRST else -1
-        torch.default_generator.manual_seed(self._mark + first)
-        self._draws = drawing
-        try:
-            yield
-        finally:
-            self._draws = _NEVER
-            torch.set_rng_state(state)
-
-    def _number_again(self, path: str) -> int:
-        """The number of the draw that a module repeats."""
-        number = torch.default_generator.initial_seed() - self._mark
-        if 0 <= number < len(self._drawn):
-            was = self._drawn[number]
-            if (was.path, was.microbatch) == (path, self._microbatch):
-                return number
-        raise self._unlike(path)
-
-    @staticmethod
-    def _unlike(path: str) -> PawlError:
-        return error(
-            "PAWL_ENOTSUP",
-            f"pipeline: {path} draws random numbers where activations are computed again, and they "
-            "would not be those of the forward pass; use "
-            "torch.utils.checkpoint.checkpoint(..., preserve_rng_state=True, use_reentrant=False)",
-        )
-
-    def _hash(self, name: str) -> int:
-        """64 bits, for this step."""
-        text = f"{self._seed}/{self.step}/{name}"
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-    @contextmanager
-    def _stream(self, name: str, visit: int) -> Iterator[None]:
-        """Random numbers that depend on what is computed, not on where: on the seed, the step, the
-        microbatch, the module's path, and how often it was called for this microbatch. 0: those
-        of torch's generator as it is.
-        """
-        if visit == 0:
-            yield
-            return
-        state = torch.get_rng_state()
-        torch.default_generator.manual_seed(self._hash(f"{self._microbatch}/{name}/{visit}") >> 1)
-        try:
-            yield
-        finally:
-            torch.set_rng_state(state)
 
 
 _KINDS: Final[dict[str, Any]] = {
@@ -499,13 +385,18 @@ def _check_unchanged(
             )
 
 
-def _given(
-    outs: list[torch.Tensor], have: Any, grads: list[torch.Tensor]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Results that have a graph and whose gradients are given, and these."""
-    with_grads = [out for out, given in zip(outs, have, strict=True) if given]
-    pairs = [(o, g) for o, g in zip(with_grads, grads, strict=True) if o.requires_grad]
-    return [out for out, _ in pairs], [grad for _, grad in pairs]
+def _ends(unit: Unit, graph: _Graph, have: Any, wants: Any, grads: list[torch.Tensor]) -> _Ends:
+    """Where a unit's backward pass begins and ends; see Owner._backward."""
+    given = [out for out, has in zip(graph.outs, have, strict=True) if has]
+    pairs = [(o, g) for o, g in zip(given, grads, strict=True) if o.requires_grad]
+    trained = [(name, p) for name, p in unit.parameters if p.requires_grad]
+    return _Ends(
+        [out for out, _ in pairs],
+        [grad for _, grad in pairs],
+        [leaf for leaf, want in zip(graph.leaves, wants, strict=True) if want],
+        [name for name, _ in trained],
+        [p for _, p in trained],
+    )
 
 
 def _like(leaf: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:

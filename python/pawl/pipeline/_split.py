@@ -18,7 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-NODES_MAX: Final = 1 << 20  # nodes of a graph that are looked at
+from pawl.pipeline._graph import nodes_below
+
+NODES_MAX: Final = 1 << 20  # nodes of a graph, at most, that is divided
+# What GradientEdge has beside a node and a number, in torch from 2.7 on: what keeps the node.
+_KEPT: Final[tuple[Any, ...]] = (None,) * (len(GradientEdge._fields) - 2)
 
 
 class _Border:
@@ -80,8 +84,8 @@ def divide(
     places = {get_gradient_edge(p).node: i for i, p in enumerate(params)}
     ends = {get_gradient_edge(leaf).node for leaf in leaves}
     roots = [get_gradient_edge(out) for out in outs if out.requires_grad]
-    order = _postorder([edge.node for edge in roots])
-    if order is None:
+    order = nodes_below(edge.node for edge in roots)
+    if len(order) > NODES_MAX:
         return None
     to_leaf: set[Node] = set()  # nodes from which a leaf is reached
     to_params: dict[Node, frozenset[int]] = {}  # parameters that the others reach
@@ -111,27 +115,3 @@ def divide(
         list(leaves),
         list(params),
     )
-
-
-# What GradientEdge has beside a node and a number, in torch from 2.7 on: what keeps the node.
-_KEPT: Final[tuple[Any, ...]] = (None,) * (len(GradientEdge._fields) - 2)
-
-
-def _postorder(roots: Sequence[Node]) -> list[Node] | None:
-    """The nodes below, each behind those that it leads to; None: too many."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    todo: list[tuple[Node, bool]] = [(node, False) for node in roots]
-    while todo:
-        node, left = todo.pop()
-        if left:
-            order.append(node)
-            continue
-        if node in seen:
-            continue
-        if len(seen) == NODES_MAX:
-            return None
-        seen.add(node)
-        todo.append((node, True))
-        todo += [(child, False) for child, _ in node.next_functions if child is not None]
-    return order

@@ -211,20 +211,20 @@ def _issue_backward(
     """Issues the backward pass of a call, as one or as two; returns the gradients of arguments."""
     unit = call.unit
     place = unit.rank, unit.chunk
-    if not (driver.divides and unit.divides and metas):
-        late = driver.divides and unit.divides
-        if late:
-            # Without a call, the list's task for gradients of arguments would be over at once, and
-            # forward passes would run ahead of the plan.
-            driver.issue(*place, ("arrive",), grads, 0)
-        number = driver.issue(
-            *place, ("backward", *what), grads, len(metas), of=call.number, late=late
-        )
-        return driver.made(number, *place, metas)
-    number = driver.issue(*place, ("inputs", *what), grads, len(metas) + 1, of=call.number)
-    *made, done = driver.made(number, *place, (*metas, _NOTHING))
-    driver.issue(*place, ("parameters", unit.index), [done], 0, of=call.number, late=True)
-    return made
+    halves = driver.divides and unit.divides
+    if halves and metas:
+        number = driver.issue(*place, ("inputs", *what), grads, len(metas) + 1, of=call.number)
+        *made, done = driver.made(number, *place, (*metas, _NOTHING))
+        driver.issue(*place, ("parameters", unit.index), [done], 0, of=call.number, late=True)
+        return made
+    if halves:
+        # Without a call, the list's task for gradients of arguments would be over at once, and
+        # forward passes would run ahead of the plan.
+        driver.issue(*place, ("arrive",), grads, 0)
+    number = driver.issue(
+        *place, ("backward", *what), grads, len(metas), of=call.number, late=halves
+    )
+    return driver.made(number, *place, metas)
 
 
 def _link(unit: Unit, shares: tuple[tuple[int, ...], ...], tensors: list[torch.Tensor]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 import pawl.pipeline as pp
 from pawl.pipeline import StepOutput
@@ -18,6 +18,7 @@ from pawl.pipeline import StepOutput
 Step = Callable[..., Any]  # step(model, *batch); model is called, and has backward(loss)
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 ROWS = 8  # rows of a microbatch
+WIDTH = 6
 
 
 class Plain(nn.Module):
@@ -57,6 +58,43 @@ def seeded(make: Callable[[], nn.Module], seed: int = 5) -> nn.Module:
 def numbers(*shape: int, seed: int) -> torch.Tensor:
     """Random numbers, the same at all ranks."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows(microbatches: int = 4, width: int = WIDTH) -> Callable[[int, int], Any]:
+    """A batch of random rows for each step and replica."""
+    return lambda at, replica: (numbers(ROWS * microbatches, width, seed=1000 * at + replica + 1),)
+
+
+def train(model: Any, x: Tensor) -> Tensor:
+    loss = model(x).square().mean()
+    model.backward(loss)
+    return loss
+
+
+class Block(nn.Module):
+    def __init__(self, width: int = WIDTH, act: Any = torch.tanh) -> None:
+        super().__init__()
+        self.a = nn.Linear(width, width)
+        self.b = nn.Linear(width, width)
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.act(self.a(x)))
+
+
+class Skips(nn.Module):
+    """Blocks whose results later blocks take."""
+
+    def __init__(self, n: int = 6) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(n)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = [x]
+        for i, block in enumerate(self.blocks):
+            x = block(x) + kept[i // 2]
+            kept.append(x)
+        return kept[1] * x + kept[-2]
 
 
 def spread(paths: str, stages: int) -> dict[str, int]:

@@ -10,8 +10,7 @@ import ranks
 
 HERE = Path(__file__).parent
 CHECKS = [
-    "skips", "schedules", "no_more_is_kept_than_planned", "a_schedule_and_replicas", "replicas",
-    "branches_on_numbers",
+    "skips", "replicas", "branches_on_numbers",
     "a_module_called_by_numbers", "tied_weights",
     "a_weight_read_elsewhere", "in_place", "in_place_of_flags", "batch_norm", "frozen_and_unused",
     "kinds_of_results", "kinds_of_step_results", "numbers_inside_of_the_step", "two_losses",
@@ -20,6 +19,7 @@ CHECKS = [
     "operators_with_new_numbers",
     "autocast",
 ]  # fmt: skip
+SCHEDULES = ["schedules", "no_more_is_kept_than_planned", "a_schedule_and_replicas"]
 SOME = ["branches_on_numbers", "a_weight_read_elsewhere", "in_place", "batch_norm", "two_losses",
     "what_the_program_keeps_on_its_modules"]  # fmt: skip
 
@@ -34,3 +34,10 @@ def test_some_models() -> None:
 def test_every_model(world: int) -> None:
     for said in ranks.run_ranks(HERE / "pipeline_exact_rank.py", world):
         assert said == CHECKS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_every_schedule(world: int) -> None:
+    for said in ranks.run_ranks(HERE / "pipeline_schedules_rank.py", world):
+        assert said == SCHEDULES

@@ -22,16 +22,8 @@ from torch import nn
 from pawl.errors import error
 from pawl.pipeline._delayed import Delayed
 from pawl.pipeline._divide import _preserve
-from pawl.pipeline._divide._trace import (
-    OUTSIDE,
-    ClosedError,
-    Recorder,
-    Sample,
-    Scope,
-    Trace,
-    cpu_clock,
-    wall_clock,
-)
+from pawl.pipeline._divide._scopes import OUTSIDE, Scope, Trace
+from pawl.pipeline._divide._trace import ClosedError, Recorder, Sample, cpu_clock, wall_clock
 from pawl.pipeline._divide._tree import Node, Tree
 
 SHORT_S: Final = 1.0  # runs that took less than this together are repeated
@@ -273,6 +265,7 @@ class _Analysis:
             inside = [scopes[s] for s in self._seen.within(calls[i])]
             saved = sum(self._saved(self._seen.within([call])) for call in calls[i])
             unit = self._unit(i, node, inside, calls[i], saved, cuts[i])
+            # A survey does not divide backward passes; parameters mostly take half of the time.
             half_s = unit.backward_s / 2 if unit.trains else 0.0
             units.append(dataclasses.replace(unit, inputs_s=half_s, params_s=half_s))
         outside = [s for i, s in enumerate(scopes) if self._place[i] < 0]

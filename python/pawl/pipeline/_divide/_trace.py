@@ -15,11 +15,10 @@ Tensors that pass the border of a scope have a number, a *token*, which says who
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -32,12 +31,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from pawl.errors import error
 from pawl.pipeline import _split
 from pawl.pipeline._divide import _leaves, _preserve
+from pawl.pipeline._divide._scopes import OUTSIDE, Scope, Token, Trace
 from pawl.pipeline._divide._tree import Node, Tree, tensor_bytes
+from pawl.pipeline._graph import leaves_below
 
 Backward = Callable[..., None]
 Sample = Callable[[Backward], Any]
 
-OUTSIDE: Final = 0  # index of the scope that is outside of all modules
 CALLS_MAX: Final = 1 << 20  # calls of modules in one trace
 
 # Attributes and methods of tensors that read no element.
@@ -52,58 +52,6 @@ _METADATA: Final = frozenset(
         *("__format__", "__set__", "__delete__"),
     }
 )
-
-
-@dataclasses.dataclass
-class Token:
-    """A tensor that passed the border of a scope."""
-
-    len_bytes: int
-    scope: int  # the call that gave it, or in which it was first seen
-    given: bool  # a result of that call
-    source: int | None  # token that it is another name for, inside of the call
-
-
-@dataclasses.dataclass
-class Scope:
-    """One call of a module, or what is outside of all."""
-
-    node: Node | None  # None: outside
-    caller: int  # index of the scope that called
-    forward_s: float = 0.0  # without the scopes that it called
-    backward_s: float = 0.0
-    inputs_s: float = 0.0  # the backward pass, divided in two; 0: not measured
-    params_s: float = 0.0
-    saved: dict[Hashable, int] = dataclasses.field(default_factory=dict)  # storage -> bytes
-    takes: list[int] = dataclasses.field(default_factory=list)  # tokens of its arguments
-    gives: list[int] = dataclasses.field(default_factory=list)  # tokens of its results
-    reads: set[int] = dataclasses.field(default_factory=set)  # tokens that its operators read
-    param_reads: set[str] = dataclasses.field(default_factory=set)  # parameters, by those too
-    buffer_reads: set[str] = dataclasses.field(default_factory=set)
-    called: set[int] = dataclasses.field(default_factory=set)  # identities of modules it called
-    needs: dict[int, set[int]] = dataclasses.field(default_factory=dict)
-    wanted: set[str] = dataclasses.field(default_factory=set)  # parameters with a gradient
-    operators: int = 0  # operators on tensors with a graph, outside of the scopes that it called
-    # Paths of modules that draw random numbers themselves: its own, outside of the scopes that it
-    # called; and where activations are computed again, those of modules that it called.
-    draws: set[str] = dataclasses.field(default_factory=set)
-    changes: tuple[str, ...] = ()  # arguments changed in place
-    updates: bool = False  # the call changes buffers
-    repeated: bool = False  # called where activations are computed again (checkpoint)
-    # the graph's ends, until its backward pass has run
-    roots: list[tuple[Tensor, int]] = dataclasses.field(default_factory=list)
-    leaves: list[tuple[Tensor, int]] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass
-class Trace:
-    """What was recorded."""
-
-    scopes: list[Scope]
-    tokens: list[Token]
-    reached: set[int]  # scopes whose results the loss depends on
-    total_s: float  # time of all scopes
-    backwards: int  # how often the step asked for a backward pass
 
 
 def spell(name: str) -> str:
@@ -547,7 +495,7 @@ class Recorder:
         Raises PawlError (PAWL_ENOTSUP) for a tensor that a unit keeps instead of returning it.
         """
         cut = {id(leaf) for leaf, _ in self._scopes[OUTSIDE].leaves}
-        for leaf in _leaves_below(roots):
+        for leaf in leaves_below(roots):
             scope = self._inner.get(leaf)
             if scope is not None and scope.node is not None and not self._survey:
                 raise error(
@@ -563,21 +511,7 @@ class Recorder:
     def _find_leaves(self, root: Tensor, scope: Scope) -> set[int]:
         """Tokens of the scope's leaves that a tensor depends on."""
         tokens = {id(leaf): token for leaf, token in scope.leaves}
-        if id(root) in tokens:
-            return {tokens[id(root)]}
-        found: set[int] = set()
-        todo = [root.grad_fn] if root.grad_fn is not None else []
-        done = set(todo)
-        while todo:
-            node = todo.pop()
-            variable = getattr(node, "variable", None)
-            if variable is not None and id(variable) in tokens:
-                found.add(tokens[id(variable)])
-            for other, _ in node.next_functions:
-                if other is not None and other not in done:
-                    done.add(other)
-                    todo.append(other)
-        return found
+        return {tokens[id(leaf)] for leaf in leaves_below([root]) if id(leaf) in tokens}
 
     def _find_reached(self) -> set[int]:
         """Scopes whose results the loss depends on."""
@@ -655,23 +589,6 @@ def _reads_data(func: Any) -> bool:
         owner = getattr(func, "__self__", None)
         return getattr(owner, "__name__", "") in _DATA_ATTRIBUTES
     return name not in _METADATA
-
-
-def _leaves_below(roots: list[Tensor]) -> list[Tensor]:
-    """The leaves of the graphs that tensors have."""
-    found = [root for root in roots if root.grad_fn is None and root.requires_grad]
-    todo = [root.grad_fn for root in roots if root.grad_fn is not None]
-    done = set(todo)
-    while todo:
-        node = todo.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.append(variable)
-        for other, _ in node.next_functions:
-            if other is not None and other not in done:
-                done.add(other)
-                todo.append(other)
-    return found
 
 
 class _Watch(TorchFunctionMode):

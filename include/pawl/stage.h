@@ -66,8 +66,11 @@ struct pawl_stage_value {
 	uint64_t id;                       /* number that the driver gave it */
 	uint32_t meta_len;                 /* bytes of meta, at most PAWL_STAGE_META_MAX */
 	uint8_t meta[PAWL_STAGE_META_MAX]; /* description; passed on as it is */
-	const void *data;                  /* the bytes */
-	uint64_t len_bytes;                /* number of bytes; may be 0 */
+	/* The bytes. NULL, and len_bytes is not 0: they are elsewhere, in memory of a device. Calls
+	 * of this rank take the value all the same; PAWL_STAGE_WANTED asks for the bytes if it is
+	 * to be sent. */
+	const void *data;
+	uint64_t len_bytes; /* number of bytes; may be 0 */
 	/* What keeps data: the caller's object, given with pawl_stage_put, pawl_stage_done or
 	 * pawl_stage_keep; NULL: data is memory of the stage, until the value goes. */
 	void *held;
@@ -149,12 +152,17 @@ int pawl_stage_watch(struct pawl_stage *stage, uint64_t value, struct pawl_err *
 /* Puts a value of the caller's own at this rank. held: see struct pawl_stage_value; not NULL. */
 int pawl_stage_put(struct pawl_stage *stage, const struct pawl_stage_value *value,
 	struct pawl_err *err);
+/* Gives the bytes of a value that were elsewhere; once, after PAWL_STAGE_WANTED. They stay while
+ * the value's held does, and are sent as soon as possible. PAWL_EINVAL: nobody wants such bytes. */
+int pawl_stage_supply(struct pawl_stage *stage, uint64_t value, const void *data,
+	struct pawl_err *err);
 
 enum pawl_stage_kind {
 	PAWL_STAGE_NOTHING, /* the time is over */
 	PAWL_STAGE_CALL,    /* carry out call, then pawl_stage_done */
 	PAWL_STAGE_NOTE,    /* bytes came from the driver */
 	PAWL_STAGE_ARRIVED, /* a watched value is there: values[0] */
+	PAWL_STAGE_WANTED,  /* values[0] is to be sent, and its bytes are elsewhere: supply them */
 	PAWL_STAGE_END,     /* the step has ended, and all its values are freed */
 	PAWL_STAGE_FAILED   /* a rank has called pawl_stage_fail: its text; again and again */
 };
@@ -164,8 +172,8 @@ enum pawl_stage_kind {
 struct pawl_stage_event {
 	enum pawl_stage_kind kind;
 	struct pawl_stage_call call; /* CALL */
-	/* CALL: needs_n values, as the needs name them. ARRIVED: one. Stay until the call is done,
-	 * or the next pawl_stage_next. */
+	/* CALL: needs_n values, as the needs name them. ARRIVED, WANTED: one. Stay until the call
+	 * is done, or the next pawl_stage_next. */
 	struct pawl_stage_value *const *values;
 	uint32_t rank;      /* FAILED: rank that has failed */
 	const void *bytes;  /* NOTE, FAILED */
@@ -173,11 +181,11 @@ struct pawl_stage_event {
 };
 
 /*
- * Waits for what is to be done next: FAILED first, then notes, then values that have arrived, then
- * calls, then the end of the step, when all calls are done and all values sent. timeout_ns: 0 does
- * not wait; below 0: no limit. PAWL_EPEER: a rank is lost, unless all of the step was done before;
- * PAWL_ECANCELED: this rank has left; PAWL_EMISMATCH, PAWL_EINVAL, PAWL_ELIMIT: another rank sent
- * what it must not send; PAWL_ENOMEM.
+ * Waits for what is to be done next: FAILED first, then notes, then values that are wanted, then
+ * values that have arrived, then calls, then the end of the step, when all calls are done and all
+ * values sent. timeout_ns: 0 does not wait; below 0: no limit. PAWL_EPEER: a rank is lost, unless
+ * all of the step was done before; PAWL_ECANCELED: this rank has left; PAWL_EMISMATCH, PAWL_EINVAL,
+ * PAWL_ELIMIT: another rank sent what it must not send; PAWL_ENOMEM.
  */
 int pawl_stage_next(struct pawl_stage *stage, int64_t timeout_ns, struct pawl_stage_event *event,
 	struct pawl_err *err);

@@ -320,6 +320,7 @@ class Door:
 STAGE_CALL: int
 STAGE_NOTE: int
 STAGE_ARRIVED: int
+STAGE_WANTED: int
 STAGE_END: int
 STAGE_FAILED: int
 
@@ -358,8 +359,10 @@ class Stage:
     def watch(self, value: int, /) -> None: ...
     def put(self, value: int, meta: bytes, address: int, nbytes: int, held: object, /) -> None: ...
     # (STAGE_CALL, id, Task, blob, [(id, meta, held), ...]), (STAGE_NOTE, bytes), (STAGE_END,),
-    # (STAGE_ARRIVED, id, meta, held), (STAGE_FAILED, rank, bytes); None: the time is over. held is
-    # a StageBuffer if the value came from another rank, until keep gives another object.
+    # (STAGE_ARRIVED, id, meta, held), (STAGE_WANTED, id, meta, held), (STAGE_FAILED, rank, bytes);
+    # None: the time is over. held is a StageBuffer if the value came from another rank, until keep
+    # gives another object.
+    def supply(self, value: int, address: int, /) -> None: ...
     def next(self, timeout: float | None = None, /) -> tuple[Any, ...] | None: ...
     def done(self, call: int, made: list[tuple[bytes, int, int, object]], /) -> None: ...
     def keep(self, value: int, held: object, /) -> None: ...  # of the last event

@@ -261,6 +261,28 @@ static PyObject *stage_put(struct core_stage *self, PyObject *const *args, Py_ss
 	return core_stage_result(self, rv, &err);
 }
 
+static PyObject *stage_supply(struct core_stage *self, PyObject *const *args, Py_ssize_t n)
+{
+	uint64_t id;
+	void *address;
+	struct pawl_err err;
+	int rv;
+
+	if (!core_stage_count("supply", n, 2)) {
+		return NULL;
+	}
+	id = PyLong_AsUnsignedLongLong(args[0]);
+	address = PyLong_AsVoidPtr(args[1]);
+	if (PyErr_Occurred() || !core_stage_enter(self)) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_stage_supply(self->stage, id, address, &err);
+	Py_END_ALLOW_THREADS;
+	core_stage_drain(self);
+	return core_stage_result(self, rv, &err);
+}
+
 /* Ends a call whose values have been read. */
 static PyObject *end_call(struct core_stage *self, uint64_t call,
 	const struct pawl_stage_value *values, uint32_t n)
@@ -389,8 +411,8 @@ static struct pawl_stage_value *find_value(const struct core_stage *self, uint64
 {
 	const struct pawl_stage_event *event = &self->event;
 	uint32_t n = event->kind == PAWL_STAGE_CALL ? event->call.needs_n
-		: event->kind == PAWL_STAGE_ARRIVED ? 1
-						    : 0;
+		: event->kind == PAWL_STAGE_ARRIVED || event->kind == PAWL_STAGE_WANTED ? 1
+											: 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (event->values[i]->id == id) {
@@ -507,6 +529,7 @@ static PyMethodDef stage_methods[] = {
 	{"send", (PyCFunction)core_stage_send, METH_NOARGS, "send()"},
 	{"watch", (PyCFunction)core_stage_watch, METH_O, "watch(value)"},
 	{"put", FAST(stage_put), "put(value, meta, address, nbytes, held)"},
+	{"supply", FAST(stage_supply), "supply(value, address): the bytes of a wanted value"},
 	{"next", FAST(stage_next), "next(timeout=None) -> event, or None"},
 	{"done", FAST(stage_done), "done(call, [(meta, address, nbytes, held), ...])"},
 	{"keep", FAST(stage_keep),
@@ -539,6 +562,7 @@ int core_add_stage(PyObject *module)
 		PyModule_AddIntConstant(module, "STAGE_CALL", PAWL_STAGE_CALL) < 0 ||
 		PyModule_AddIntConstant(module, "STAGE_NOTE", PAWL_STAGE_NOTE) < 0 ||
 		PyModule_AddIntConstant(module, "STAGE_ARRIVED", PAWL_STAGE_ARRIVED) < 0 ||
+		PyModule_AddIntConstant(module, "STAGE_WANTED", PAWL_STAGE_WANTED) < 0 ||
 		PyModule_AddIntConstant(module, "STAGE_END", PAWL_STAGE_END) < 0 ||
 		PyModule_AddIntConstant(module, "STAGE_FAILED", PAWL_STAGE_FAILED) < 0) {
 		return -1;

@@ -109,9 +109,10 @@ PyObject *core_stage_event(struct core_stage *self, const struct pawl_stage_even
 	case PAWL_STAGE_NOTE:
 		return Py_BuildValue("(iy#)", PAWL_STAGE_NOTE, bytes, (Py_ssize_t)event->len_bytes);
 	case PAWL_STAGE_ARRIVED:
+	case PAWL_STAGE_WANTED:
 		object = object_of(self, event->values[0]);
 		built = object
-			? Py_BuildValue("(iKy#O)", PAWL_STAGE_ARRIVED,
+			? Py_BuildValue("(iKy#O)", event->kind,
 				  (unsigned long long)event->values[0]->id, event->values[0]->meta,
 				  (Py_ssize_t)event->values[0]->meta_len, object)
 			: NULL;

@@ -81,6 +81,41 @@ static void append_watched(struct stage_core *core, struct stage_value *value)
 	core->watched_last = value;
 }
 
+/* Whether a present value has its bytes in memory of a device. */
+static bool is_elsewhere(const struct stage_value *value)
+{
+	return !value->value.data && value->value.len_bytes > 0;
+}
+
+/* Asks for a value's bytes; the first time only. */
+static void want(struct stage_core *core, struct stage_value *value)
+{
+	if (value->wanted) {
+		return;
+	}
+	value->wanted = true;
+	value->claims++;
+	value->to_want = NULL;
+	if (core->wanted_last) {
+		core->wanted_last->to_want = value;
+	} else {
+		core->wanted_first = value;
+	}
+	core->wanted_last = value;
+}
+
+/* Makes the pushes that waited for a value's bytes ready. */
+static void release_pushes(struct stage_core *core, struct stage_value *value)
+{
+	while (value->pushes) {
+		struct stage_push *push = value->pushes;
+
+		value->pushes = push->next;
+		append_push(core, push);
+		core->waiting_n--;
+	}
+}
+
 static void recycle_push(struct stage_core *core, struct stage_push *push)
 {
 	push->next = core->spare;
@@ -156,6 +191,7 @@ void stage_core_clear(struct stage_core *core)
 	free_note(core->note);
 	core->note = core->notes_last = NULL;
 	core->watched_first = core->watched_last = core->reported = NULL;
+	core->wanted_first = core->wanted_last = NULL;
 }
 
 void stage_core_deinit(struct stage_core *core)
@@ -185,12 +221,10 @@ static void place(struct stage_core *core, struct stage_value *value,
 			stage_order_ready(&core->order, call);
 		}
 	}
-	while (value->pushes) {
-		struct stage_push *push = value->pushes;
-
-		value->pushes = push->next;
-		append_push(core, push);
-		core->waiting_n--;
+	if (!is_elsewhere(value)) {
+		release_pushes(core, value);
+	} else if (value->pushes) {
+		want(core, value);
 	}
 	if (value->watches > 0) {
 		append_watched(core, value);
@@ -293,12 +327,29 @@ int stage_core_push(struct stage_core *core, uint64_t value, uint32_t to, struct
 	}
 	*push = (struct stage_push){entry->pushes, entry, to};
 	entry->claims++;
-	if (entry->present) {
+	if (entry->present && !is_elsewhere(entry)) {
 		append_push(core, push);
-	} else {
-		entry->pushes = push;
-		core->waiting_n++;
+		return 0;
 	}
+	entry->pushes = push;
+	core->waiting_n++;
+	if (entry->present) {
+		want(core, entry);
+	}
+	return 0;
+}
+
+int stage_core_supply(struct stage_core *core, uint64_t value, const void *data,
+	struct pawl_err *err)
+{
+	struct stage_value *entry = stage_table_find(&core->table, value);
+
+	if (!data || !entry || !entry->wanted || !is_elsewhere(entry)) {
+		return pawl_err_set(err, PAWL_EINVAL, "nobody wants bytes of value %llu",
+			(unsigned long long)value);
+	}
+	entry->value.data = data;
+	release_pushes(core, entry);
 	return 0;
 }
 
@@ -549,6 +600,16 @@ static void report_note(struct stage_core *core, struct pawl_stage_event *event)
 	event->len_bytes = core->note->len_bytes;
 }
 
+/* Reports a value that has a claim for it. */
+static void report_value(struct stage_core *core, struct pawl_stage_event *event,
+	enum pawl_stage_kind kind, struct stage_value *value)
+{
+	core->reported = value;
+	core->reported_list[0] = &value->value;
+	event->kind = kind;
+	event->values = core->reported_list;
+}
+
 static void report_watched(struct stage_core *core, struct pawl_stage_event *event)
 {
 	struct stage_value *value = core->watched_first;
@@ -559,10 +620,16 @@ static void report_watched(struct stage_core *core, struct pawl_stage_event *eve
 		core->watched_first = value->to_report;
 		core->watched_last = core->watched_first ? core->watched_last : NULL;
 	}
-	core->reported = value;
-	core->reported_list[0] = &value->value;
-	event->kind = PAWL_STAGE_ARRIVED;
-	event->values = core->reported_list;
+	report_value(core, event, PAWL_STAGE_ARRIVED, value);
+}
+
+static void report_wanted(struct stage_core *core, struct pawl_stage_event *event)
+{
+	struct stage_value *value = core->wanted_first;
+
+	core->wanted_first = value->to_want;
+	core->wanted_last = core->wanted_first ? core->wanted_last : NULL;
+	report_value(core, event, PAWL_STAGE_WANTED, value);
 }
 
 static void report_call(struct stage_core *core, struct pawl_stage_event *event,
@@ -590,6 +657,8 @@ void stage_core_next(struct stage_core *core, struct pawl_stage_event *event)
 	*event = (struct pawl_stage_event){.kind = PAWL_STAGE_NOTHING};
 	if (core->notes_first) {
 		report_note(core, event);
+	} else if (core->wanted_first) {
+		report_wanted(core, event);
 	} else if (core->watched_first) {
 		report_watched(core, event);
 	} else if (core->open && (call = stage_order_next(&core->order)) != NULL) {

@@ -33,7 +33,7 @@ struct stage_core {
 	uint64_t step;      /* steps begun so far */
 	bool open;          /* a step has begun, and its end is not reported */
 	bool ended;         /* nothing follows in the step */
-	uint32_t waiting_n; /* pushes whose value is not present */
+	uint32_t waiting_n; /* pushes whose value is not present, or has its bytes elsewhere */
 	uint32_t sending_n; /* pushes taken, and not sent */
 	uint32_t watches_n; /* watches that are not reported */
 	struct stage_push *pushes_first, *pushes_last; /* pushes that can be sent */
@@ -41,6 +41,8 @@ struct stage_core {
 	struct core_note *notes_first, *notes_last;    /* owned; notes that are not reported */
 	struct core_note *note;                        /* owned; note of the last event, or NULL */
 	struct stage_value *watched_first, *watched_last; /* present values that are watched */
+	struct stage_value *wanted_first,
+		*wanted_last;                      /* claimed; values that are to be supplied */
 	struct stage_value *reported;              /* value of the last event, claimed, or NULL */
 	struct pawl_stage_value *reported_list[1]; /* values of that event */
 	struct order_call *running;                /* calls that run */
@@ -71,6 +73,9 @@ int stage_core_watch(struct stage_core *core, uint64_t value, struct pawl_err *e
 /* A value is here. memory: see stage_table_place. PAWL_EINVAL: it was here before; PAWL_ENOMEM. */
 int stage_core_put(struct stage_core *core, const struct pawl_stage_value *value,
 	struct pawl_stage_memory *memory, struct pawl_err *err);
+/* The bytes of a value that was wanted. PAWL_EINVAL: it was not. */
+int stage_core_supply(struct stage_core *core, uint64_t value, const void *data,
+	struct pawl_err *err);
 /* A call has run. PAWL_EINVAL: it does not run, or the values are not those that it makes, in
  * order; PAWL_ENOMEM. On error nothing has changed. */
 int stage_core_done(struct stage_core *core, uint64_t id, const struct pawl_stage_value *values,

@@ -258,10 +258,9 @@ static int check_value(const struct pawl_stage_value *value, struct pawl_err *er
 			(unsigned long long)value->id, (unsigned long long)value->len_bytes,
 			value->meta_len, PAWL_STAGE_META_MAX);
 	}
-	return value->held && (value->data || value->len_bytes == 0)
-		? 0
-		: pawl_err_set(err, PAWL_EINVAL, "stage: value %llu has no %s",
-			  (unsigned long long)value->id, value->held ? "data" : "object");
+	return value->held ? 0
+			   : pawl_err_set(err, PAWL_EINVAL, "stage: value %llu has no object",
+				     (unsigned long long)value->id);
 }
 
 int pawl_stage_put(struct pawl_stage *stage, const struct pawl_stage_value *value,
@@ -274,6 +273,15 @@ int pawl_stage_put(struct pawl_stage *stage, const struct pawl_stage_value *valu
 		return rv;
 	}
 	return stage_unlock(stage, stage_core_put(&stage->core, value, NULL, err), err);
+}
+
+int pawl_stage_supply(struct pawl_stage *stage, uint64_t value, const void *data,
+	struct pawl_err *err)
+{
+	int rv = stage_lock(stage, false, err);
+
+	return rv == 0 ? stage_unlock(stage, stage_core_supply(&stage->core, value, data, err), err)
+		       : rv;
 }
 
 int pawl_stage_done(struct pawl_stage *stage, uint64_t call, const struct pawl_stage_value *values,

@@ -23,11 +23,13 @@ struct stage_value {
 	struct pawl_stage_memory *memory; /* owned; memory of the stage with the bytes, or NULL */
 	struct stage_value *next;         /* next in its bucket, in gone, or in spare */
 	struct stage_value *to_report;    /* next watched value that is to be reported */
-	struct stage_push *pushes;        /* owned; pushes that wait until it is present */
+	struct stage_value *to_want;      /* next value whose bytes are to be asked for */
+	struct stage_push *pushes;        /* owned; pushes that wait until its bytes are there */
 	struct stage_need *needs;         /* needs that wait until it is present */
 	uint32_t claims;                  /* calls, pushes and watches that still need it */
 	uint32_t watches;                 /* reports that somebody has asked for */
-	bool present;                     /* the bytes are there */
+	bool present;                     /* calls may take it */
+	bool wanted;                      /* somebody was asked for the bytes */
 	bool freed;                       /* the driver has freed it */
 };
 

@@ -113,7 +113,7 @@ REFUSED: list[tuple[Callable[[Stage], Any], type[Exception], str]] = [
     (lambda s: s.call(0, 1, 1, 0, 0), TypeError, "8 arguments"),  # type: ignore[call-arg]
     (lambda s: s.call(1, 1, 1, 0, 0, 0, (), b""), _core.PawlError, "no rank 1"),
     (lambda s: s.put(1, b"m" * 97, 0, 0, None), ValueError, "96"),
-    (lambda s: s.put(1, b"", 0, 9, None), _core.PawlError, "no data"),
+    (lambda s: s.supply(1, 9), _core.PawlError, "nobody wants bytes of value 1"),
     (lambda s: s.done(7, []), _core.PawlError, "call 7 does not run"),
     (lambda s: s.done(7, [(b"", 0)]), TypeError, "a value is"),  # type: ignore[list-item]
     (lambda s: s.begin([]), _core.PawlError, "has not ended"),

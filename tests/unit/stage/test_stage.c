@@ -162,8 +162,7 @@ static void arguments_are_checked(void **state)
 	FAILS(PAWL_EINVAL, pawl_stage_call(stage, 1, &(struct pawl_stage_call){.id = 1}, &err));
 	FAILS(PAWL_EINVAL, pawl_stage_push(stage, 0, 1, 0, &err));
 	FAILS(PAWL_EINVAL, pawl_stage_push(stage, 0, 1, 1, &err));
-	FAILS(PAWL_EINVAL, pawl_stage_put(stage, &bad, &err)); /* no data */
-	bad.len_bytes = 0;
+	FAILS(PAWL_EINVAL, pawl_stage_supply(stage, 1, &byte, &err)); /* no such value */
 	bad.held = NULL;
 	FAILS(PAWL_EINVAL, pawl_stage_put(stage, &bad, &err)); /* no object */
 	bad.held = &byte;

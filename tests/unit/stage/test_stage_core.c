@@ -33,6 +33,9 @@ struct told {
 	bool gone;       /* the table has dropped the value */
 	uint32_t claims; /* calls, pushes and watches that need it */
 	uint32_t place;  /* place of the task that makes it; 0 if the test puts it */
+	uint32_t pushes; /* pushes that wait for the value, or for its bytes */
+	bool wanted;     /* a push needs the bytes, which are elsewhere */
+	bool asked;      /* bytes were asked for, and are not supplied */
 };
 
 struct told_call {
@@ -50,6 +53,7 @@ static struct model {
 	uint32_t calls_n;
 	uint32_t calls_left;               /* calls that are not done */
 	uint32_t pushes, watches, notes;   /* asked for, and not taken, reported, reported */
+	uint32_t wants;                    /* values whose bytes are wanted, and not asked for */
 	struct stage_value *sending[1000]; /* pushes that were taken */
 	uint32_t sending_n;
 	uint64_t reported;            /* value of the last event; UINT64_MAX: none */
@@ -90,10 +94,34 @@ static void expect_gone(void)
 	}
 }
 
+/* Whether a value's bytes are elsewhere until somebody wants them. */
+static bool is_elsewhere(uint64_t id)
+{
+	return id % 3 == 0;
+}
+
 static void content_of(struct pawl_stage_value *content, uint64_t id)
 {
-	*content = (struct pawl_stage_value){.id = id, .held = &m.values[id], .meta_len = 1};
+	*content = (struct pawl_stage_value){.id = id,
+		.held = &m.values[id],
+		.meta_len = 1,
+		.len_bytes = 1};
 	content->meta[0] = (uint8_t)id;
+	content->data = is_elsewhere(id) ? NULL : &m.values[id];
+}
+
+/* Notes that a value is present, or is to be pushed. */
+static void update_wanted(uint64_t id)
+{
+	struct told *told = &m.values[id];
+
+	if (told->present && !is_elsewhere(id)) {
+		told->pushes = 0;
+	} else if (told->present && told->pushes > 0 && !told->wanted) {
+		told->wanted = true;
+		told->claims++; /* until somebody was asked for the bytes */
+		m.wants++;
+	}
 }
 
 /* Returns a value that the driver can still name, made by no task behind a place: a task of the
@@ -167,6 +195,7 @@ static void put(struct rng *rng, uint64_t id)
 	arm(rng);
 	if (did(stage_core_put(&m.core, &content, NULL, &err))) {
 		m.values[id].present = true;
+		update_wanted(id);
 	}
 }
 
@@ -202,7 +231,9 @@ static void say(struct rng *rng)
 	case 1:
 		if (did(stage_core_push(&m.core, id, (uint32_t)id % 5, &err))) {
 			m.values[id].claims++;
+			m.values[id].pushes++;
 			m.pushes++;
+			update_wanted(id);
 		}
 		break;
 	case 2:
@@ -260,6 +291,8 @@ static void next(void)
 	stage_core_next(&m.core, &event);
 	if (m.notes > 0) {
 		assert_int_equal(event.kind, PAWL_STAGE_NOTE);
+	} else if (m.wants > 0) {
+		assert_int_equal(event.kind, PAWL_STAGE_WANTED);
 	}
 	switch (event.kind) {
 	case PAWL_STAGE_NOTE:
@@ -271,6 +304,12 @@ static void next(void)
 		m.reported = event.values[0]->id;
 		assert_true(m.values[m.reported].present && !m.values[m.reported].gone);
 		m.watches--;
+		break;
+	case PAWL_STAGE_WANTED:
+		m.reported = event.values[0]->id;
+		assert_true(m.values[m.reported].wanted && !m.values[m.reported].asked);
+		m.values[m.reported].asked = true;
+		m.wants--;
 		break;
 	case PAWL_STAGE_CALL:
 		run_call(&event);
@@ -304,6 +343,7 @@ static void end_call(struct rng *rng, struct told_call *call)
 	m.calls_left--;
 	for (uint32_t i = 0; i < call->outs; i++) {
 		m.values[call->id + i].present = true;
+		update_wanted(call->id + i);
 	}
 	for (uint32_t i = 0; i < call->needs_n; i++) {
 		m.values[call->needs[i]].claims--;
@@ -333,6 +373,7 @@ static void send_any(struct rng *rng)
 	if (rng_below(rng, 2) == 0 && (value = stage_core_take_push(&m.core, &to)) != NULL) {
 		assert_int_equal(to, value->value.id % 5);
 		assert_true(m.values[value->value.id].present);
+		assert_ptr_equal(value->value.data, &m.values[value->value.id]);
 		m.sending[m.sending_n++] = value;
 		m.pushes--;
 	} else if (m.sending_n > 0) {
@@ -346,9 +387,26 @@ static void send_any(struct rng *rng)
 	}
 }
 
+/* Supplies the bytes of a value for which they were asked; those of others are refused. */
+static void supply_any(struct rng *rng)
+{
+	uint64_t id = rng_below(rng, m.values_n + 1);
+
+	for (uint64_t i = 0; i < m.values_n; i++, id = (id + 1) % m.values_n) {
+		if (id < m.values_n && m.values[id].asked) {
+			OK(stage_core_supply(&m.core, id, &m.values[id], &err));
+			m.values[id].asked = false;
+			return;
+		}
+		if (id < m.values_n && !m.values[id].wanted) {
+			FAILS(PAWL_EINVAL, stage_core_supply(&m.core, id, &m.values[id], &err));
+		}
+	}
+}
+
 static void act(struct rng *rng)
 {
-	uint32_t what = (uint32_t)rng_below(rng, 10);
+	uint32_t what = (uint32_t)rng_below(rng, 11);
 
 	if (what < 3 && !m.ended) {
 		say(rng);
@@ -364,6 +422,8 @@ static void act(struct rng *rng)
 		OK(stage_core_flush(&m.core,
 			rng_below(rng, 2) == 0 ? PAWL_PIPE_FORWARD : PAWL_PIPE_BACKWARD,
 			(uint32_t)rng_below(rng, 3), &err));
+	} else if (what == 10) {
+		supply_any(rng);
 	} else {
 		next();
 	}

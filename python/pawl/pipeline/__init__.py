@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pawl.errors import error
-from pawl.pipeline import _clip, _results, _state
+from pawl.pipeline import _clip, _device, _results, _state
 from pawl.pipeline._cut import divide
 from pawl.pipeline._delayed import delayed_init
 from pawl.pipeline._divide._plan import CHUNKS_MAX, SCHEDULES
@@ -74,6 +74,8 @@ def init(
     seed: int = 0,
     placement: str = "cluster",
     results_max: int = 1 << 20,
+    device: str | torch.device | None = None,
+    offload: bool = False,
 ) -> None:
     """Joins the ranks that a launcher has started, as pipelines of ``stages`` ranks each.
 
@@ -92,7 +94,13 @@ def init(
     numbers in the model, which do not depend on the number of stages. ``results_max``: bytes of a
     tensor that the step function returns, at most, if it is to come back at all stages.
 
-    Raises PawlError if the ranks do not divide into pipelines, or cannot be reached.
+    ``device``: where stages compute, such as "cuda": the one with this rank's number on its host
+    (LOCAL_RANK), unless there is a number; default: the CPU. The model and the batch stay on the
+    CPU, from where each stage takes what is its. ``offload``: what a forward pass on a device keeps
+    for the backward pass waits in the host's memory.
+
+    Raises PawlError if the ranks do not divide into pipelines, or cannot be reached, or there is no
+    such device.
     """
     if stages < 1:
         raise error("PAWL_EINVAL", f"pipeline: stages={stages}: must be at least 1")
@@ -130,6 +138,8 @@ def init(
             placement == "spread",
             chunks or 0,
             results_max,
+            _device.find(device),
+            offload,
         )
     )
     atexit.register(shutdown)

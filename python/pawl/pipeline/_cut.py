@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import torch
 
 from pawl.errors import error
 from pawl.pipeline import _state
+from pawl.pipeline._device import CPU, to_host
+from pawl.pipeline._divide import _leaves
 from pawl.pipeline._divide._plan import Link, Plan, Wishes, plan_anew, plan_model
 from pawl.pipeline._layout import Layout, Placed
 from pawl.pipeline._model import Pipeline, check_alike
@@ -25,11 +28,11 @@ _LARGE_BYTES: Final = 4 << 20
 _TIMES: Final = 5  # transfers of each size; the fastest counts
 
 
-def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Pipeline:
+def divide(model: DistributedModel, split: Callable[[], list[functools.partial[Any]]]) -> Pipeline:
     """The pipeline of a model; ``split`` makes the step function for each microbatch, at rank 0."""
     world, setting = _state.world(), _state.setting()
     check_alike(world, model.module)
-    link = _measure_link(world)
+    link = _measure_link(world, setting.device)
     if world.rank != 0:
         found = json.loads(world.broadcast(None))
         if "error" in found:
@@ -47,7 +50,11 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
         try:
             wanted = dataclasses.replace(wishes(model), link=link)
             plan = model.plan or plan_model(
-                model.module, _sampled(model, split), wanted, delayed=model.delayed
+                model.module,
+                _sampled(model, split, CPU),
+                wanted,
+                delayed=model.delayed,
+                there=(setting.device, _sampled(model, split, setting.device)),
             )
         except BaseException as raised:
             text = f"{type(raised).__name__}: {raised}"
@@ -59,39 +66,48 @@ def divide(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]
     return Pipeline(world, model.module, lay_out(plan), setting, model.delayed)
 
 
-def _measure_link(world: World) -> Link:
-    """What a transfer between the first two stages takes. All ranks call it; rank 0 gets an answer
-    that means something.
+def _measure_link(world: World, device: torch.device) -> Link:
+    """What a transfer between the first two stages takes, from one's device to the other's. All
+    ranks call it; rank 0 gets an answer that means something.
     """
     if world.pipeline is None or world.replica != 0 or world.stage > 1:
         return Link()
     least_s = []
     for size in (_SMALL_BYTES, _LARGE_BYTES):
         data = torch.zeros(size, dtype=torch.uint8)
+        there = data.to(device)
         took_s = []
         for _ in range(_TIMES):
             begin = time.perf_counter()
             if world.stage == 0:
-                world.pipeline.send([data], 1, 3).wait()
+                world.pipeline.send([to_host(there)], 1, 3).wait()
                 world.pipeline.recv([data], 1, 3).wait()
+                there = data.to(device)
             else:
                 world.pipeline.recv([data], 0, 3).wait()
-                world.pipeline.send([data], 0, 3).wait()
+                there = data.to(device)
+                world.pipeline.send([to_host(there)], 0, 3).wait()
             took_s.append((time.perf_counter() - begin) / 2)
         least_s.append(min(took_s))
     small_s, large_s = least_s
     return Link((_LARGE_BYTES - _SMALL_BYTES) / max(large_s - small_s, 1e-9), small_s)
 
 
-def _sampled(model: DistributedModel, split: Callable[[], list[Callable[[], Any]]]) -> Any:
-    """Runs the first microbatch with another backward pass."""
+def _sampled(
+    model: DistributedModel, split: Callable[[], list[functools.partial[Any]]], device: torch.device
+) -> Any:
+    """Runs the first microbatch with another backward pass, with its tensors on a device."""
     part = split()[0]
 
+    def put(_: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(device)
+
     def sample(backward: Callable[..., None]) -> Any:
+        args, kwargs = _leaves.swap((part.args, part.keywords), put)
         model._profiled = backward
         try:
             with torch.enable_grad():
-                return part()
+                return part.func(*args, **kwargs)
         finally:
             model._profiled = None
 

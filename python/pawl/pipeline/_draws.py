@@ -36,8 +36,10 @@ def hash64(text: str) -> int:
 class Draws:
     """Of one rank. Set ``microbatch`` before each call that may draw."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, device: torch.device) -> None:
         self.microbatch = 0
+        # The device's own random numbers, if it has any.
+        self._random = None if device.type == "cpu" else torch.get_device_module(device)
         self._seed = seed
         self._step = 0
         self._drawn: list[_Draw] = []  # draws in this step
@@ -146,9 +148,15 @@ class Draws:
         if visit == 0:
             yield
             return
+        seed = self._hash(f"{self.microbatch}/{name}/{visit}") >> 1
         state = torch.get_rng_state()
-        torch.default_generator.manual_seed(self._hash(f"{self.microbatch}/{name}/{visit}") >> 1)
+        torch.default_generator.manual_seed(seed)
+        if self._random is not None:
+            device_state = self._random.get_rng_state()
+            self._random.manual_seed(seed)
         try:
             yield
         finally:
             torch.set_rng_state(state)
+            if self._random is not None:
+                self._random.set_rng_state(device_state)

@@ -17,7 +17,7 @@ import torch
 
 from pawl import _core
 from pawl.errors import PawlError, error
-from pawl.pipeline import _codec
+from pawl.pipeline import _codec, _device
 from pawl.pipeline._attributes import Attributes
 from pawl.pipeline._fibers import Fiber, Fibers, current
 from pawl.pipeline._notes import (
@@ -122,7 +122,7 @@ class Driver:
     def _handle(self, event: Any) -> None:
         if event[0] == _core.STAGE_ARRIVED:
             fiber = self._waiting.pop(event[1])
-            fiber.arrived = _tensor(event[2], event[3])
+            fiber.arrived = _device.host_tensor(event[2], event[3])
             self._resume(fiber)
         else:
             self._owner.handle(event)
@@ -259,7 +259,7 @@ class Driver:
         version = -1 if tensor.is_inference() else tensor._version
         if kept is not None and kept[1] == version:
             return kept[2]
-        plain = _codec.settle(tensor)
+        plain = _device.to_host(_codec.settle(tensor))
         if plain.data_ptr() == tensor.data_ptr():
             plain = plain.clone()  # the program may change its tensor before the call runs
         ref = Ref(self, self._next_id, 0, 0, 0)  # 0 bytes: it does not decide where calls run
@@ -318,7 +318,3 @@ class Driver:
         self._stage.flush(FORWARD, fiber.microbatch)
         fiber.backward = True
         torch.autograd.backward(loss, gradient)
-
-
-def _tensor(meta: bytes, value: Any) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else _codec.rebuild(meta, value)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from pawl.errors import error
+from pawl.pipeline._device import to_host
 
 FRAME: Final = -1
 
@@ -39,7 +40,7 @@ class _Bucket:
         self.names = names
         self._like = like
         parts = [
-            torch.zeros(p.numel(), dtype=p.dtype) if t is None else t.reshape(-1)
+            torch.zeros(p.numel(), dtype=p.dtype) if t is None else to_host(t.reshape(-1))
             for t, p in zip(tensors, like, strict=True)
         ]
         used = torch.tensor([t is not None for t in tensors], dtype=like[0].dtype)
@@ -52,7 +53,7 @@ class _Bucket:
         self._work.wait()
         *parts, used = self.flat.split([*[p.numel() for p in self._like], len(self._like)])
         return {
-            name: part.reshape(like.shape)
+            name: part.reshape(like.shape).to(like.device)
             for name, part, like, seen in zip(
                 self.names, parts, self._like, used.tolist(), strict=True
             )
@@ -198,11 +199,11 @@ class Gradients:
             for rank in others:
                 self._pipeline.send([flag], rank, 0).wait()
                 if part is not None:
-                    self._pipeline.send([part.contiguous()], rank, 0).wait()
+                    self._pipeline.send([to_host(part.contiguous())], rank, 0).wait()
             return part
         self._pipeline.recv([flag], source, 0).wait()
         if not flag.item():
             return None
-        received = torch.empty_like(held.parameter, memory_format=torch.contiguous_format)
+        received = torch.empty(held.parameter.shape, dtype=held.parameter.dtype)
         self._pipeline.recv([received], source, 0).wait()
-        return received
+        return received.to(held.parameter.device)

@@ -19,6 +19,7 @@ from pawl.errors import PawlError, error
 from pawl.pipeline import _record, _results, _stubs, _tables
 from pawl.pipeline._attributes import Attributes
 from pawl.pipeline._delayed import Delayed
+from pawl.pipeline._device import Device, move
 from pawl.pipeline._driver import Driver, outside
 from pawl.pipeline._gradients import FRAME, Gradients
 from pawl.pipeline._layout import Layout, Places, make_units
@@ -44,12 +45,14 @@ class Pipeline:
         self.trace_to: Path | None = None  # where the next step's trace goes
         self.gradients = Gradients(world.stage, setting.microbatches, world.copies, world.pipeline)
         seed = f"{setting.seed}/{world.replica}"
-        self.owner = Owner(world.channel, model, self.gradients, seed)
+        device = Device(setting.device, world.channel, setting.offload)
+        self.owner = Owner(world.channel, model, self.gradients, seed, device)
         self.units = make_units(model, layout)
         self.owner.take(self.units, world.stage)
         self.places = Places(model, self.units, layout)
         self.driver: Driver | None = None
         self._hold(model, delayed)
+        move(model, setting.device)
         if world.stage == 0:
             self._drive(model)
         else:
@@ -339,8 +342,8 @@ def _refuse(model: nn.Module) -> None:
         if value.device.type not in ("cpu", "meta"):
             raise error(
                 "PAWL_ENOTSUP",
-                f"pipeline: {name} is on {value.device}; pipelines compute on the CPU so far, make "
-                "the model there",
+                f"pipeline: {name} is on {value.device}; leave the model on the CPU and use "
+                f'pp.init(device="{value.device.type}"): each stage takes there what it has',
             )
 
 

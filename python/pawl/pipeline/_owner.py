@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from pawl import _core
 from pawl.errors import PawlError, error
 from pawl.pipeline import _codec, _split
+from pawl.pipeline._device import Device
 from pawl.pipeline._draws import Draws
 from pawl.pipeline._fibers import in_modes
 from pawl.pipeline._gradients import FRAME, Gradients
@@ -81,7 +82,12 @@ class Owner:
     """Of one rank. One thread at a time."""
 
     def __init__(
-        self, stage: _core.Stage, model: nn.Module, gradients: Gradients, seed: str
+        self,
+        stage: _core.Stage,
+        model: nn.Module,
+        gradients: Gradients,
+        seed: str,
+        device: Device,
     ) -> None:
         self.units: list[Unit] = []
         self._rank = 0
@@ -95,7 +101,8 @@ class Owner:
         self._halves: dict[int, _Half] = {}  # backward passes that lack gradients of parameters
         self._asked: dict[int, list[torch.Tensor]] = {}
         self._doing = ""  # name of the unit or operator that runs, for errors
-        self._draws = Draws(seed)
+        self._device = device
+        self._draws = Draws(seed, device.device)
 
     def serve(self) -> bytes:
         """Carries out calls until the step ends; returns its results, as the driver sent them."""
@@ -138,6 +145,8 @@ class Owner:
             self._call(*event[1:])
         elif kind == _core.STAGE_NOTE:
             self._note(event[1])
+        elif kind == _core.STAGE_WANTED:
+            self._device.supply(event[1], event[3])
         elif kind == _core.STAGE_END:
             self.end()
             return True
@@ -162,20 +171,14 @@ class Owner:
         self._doing = "a call"
         begun_ns = time.time_ns() if self.recorder else 0
         try:
-            tensors = [
-                v if isinstance(v, torch.Tensor) else _codec.rebuild(meta, v)
-                for _, meta, v in values
-            ]
+            tensors = self._device.take(values)
             outs = self._recipes[recipe](tensors, of or number, random_number)
             made = [_codec.settle(t) for t in outs]
         except BaseException as raised:
             with suppress(PawlError):  # a rank is lost: the exception says more
                 self._stage.fail(failure(raised, self._doing))
             raise
-        self._stage.done(
-            number,
-            [(_codec.pack_meta(*_codec.meta_of(t)), t.data_ptr(), t.nbytes, t) for t in made],
-        )
+        self._stage.done(number, [self._device.made(t) for t in made])
         if self.recorder:
             self.recorder.add(task, begun_ns)
 
@@ -221,8 +224,9 @@ class Owner:
             ]
             given = [t.clone() if i in changed else t for i, t in enumerate(leaves)]
             versions = [t._version for t in given]
-            args, kwargs = _codec.unflatten(key, given)
-            with in_modes(modes), self._draws.counted(bool(unit.draws)):
+            args, kwargs = self._device.unflatten(key, given)
+            counted = self._draws.counted(bool(unit.draws))
+            with in_modes(modes), counted, self._device.keeping():
                 result = unit.forward(*args, **kwargs)
             outs, out_key = _codec.flatten(result, f"the result of {unit.name}")
             _check_unchanged(unit, changed, given, versions)
@@ -318,7 +322,7 @@ class Owner:
 
         def run(tensors: list[torch.Tensor], _: int, seed: int) -> list[torch.Tensor]:
             self._doing = name
-            args, kwargs = _codec.unflatten(key, tensors)
+            args, kwargs = self._device.unflatten(key, tensors)
             with torch.no_grad(), self._draws.stream("operator", seed):
                 outs, _ = _codec.flatten(func(*args, **kwargs), name)
             _compare_tensors(name, expected, outs)
@@ -337,7 +341,7 @@ class Owner:
             operands = list(tensors[1:])
             with torch.no_grad(), self._draws.stream("operator", seed):
                 operands[slot] = _view(base, chain)
-                args, kwargs = _codec.unflatten(key, operands)
+                args, kwargs = self._device.unflatten(key, operands)
                 func(*args, **kwargs)
                 return [base, *[_view(base, v) for v in views]]
 
@@ -405,7 +409,7 @@ def _like(leaf: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
         return torch.zeros_like(leaf)
     if grad.stride() == leaf.stride():
         return grad
-    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=grad.dtype).copy_(grad)
+    return grad.new_empty_strided(leaf.shape, leaf.stride()).copy_(grad)
 
 
 def _view(base: torch.Tensor, chain: Any) -> torch.Tensor:

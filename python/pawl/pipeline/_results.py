@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from pawl.errors import error
-from pawl.pipeline import _codec
+from pawl.pipeline import _codec, _device
 from pawl.pipeline._placeholder import Placeholder
 
 
@@ -73,7 +73,8 @@ def settle(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Key and tensors of what the function returned for a microbatch; waits for its numbers."""
     tensors, key = _codec.flatten(value, "the step function's result")
     return key, [
-        (t.fetch() if isinstance(t, Placeholder) else t.detach()).contiguous() for t in tensors
+        (t.fetch() if isinstance(t, Placeholder) else _device.to_host(t.detach())).contiguous()
+        for t in tensors
     ]
 
 

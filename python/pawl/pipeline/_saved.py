@@ -18,6 +18,7 @@ from pawl._ckpt._parts import Here
 from pawl.errors import PawlError
 from pawl.pipeline import _state, _tables
 from pawl.pipeline._cut import lay_out, plan_again
+from pawl.pipeline._device import to_host
 from pawl.pipeline._divide._plan import Plan
 from pawl.pipeline._layout import Places, make_units
 
@@ -197,7 +198,7 @@ def gather(model: DistributedModel) -> OrderedDict[str, torch.Tensor]:
         owner = pipeline.places.buffer.get(name, (0, 0))[0] if held is None else held.ranks[0]
         meta = pipeline.places.metas.get(name)
         if key in mine.tensors:
-            tensor = mine.tensors[key].clone(memory_format=torch.contiguous_format)
+            tensor = to_host(mine.tensors[key]).clone(memory_format=torch.contiguous_format)
         else:
             dtype, shape = (value.dtype, value.shape) if meta is None else (meta[0], meta[1])
             tensor = torch.empty(shape, dtype=dtype)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pawl._ckpt import _parts
 from pawl.errors import error
 from pawl.pipeline._world import World
@@ -30,6 +32,8 @@ class Setting:
     spread: bool  # the ranks of a pipeline are not consecutive
     chunks: int  # parts of the model on a stage, in schedules that have several; 0: the best
     results_max: int  # bytes of a result, at most, that comes back to all ranks
+    device: torch.device  # where this rank computes
+    offload: bool  # what forward passes keep waits in the host's memory
 
 
 _found: dict[str, Any] = {}

@@ -183,7 +183,7 @@ class UnitCall(torch.autograd.Function):
         )
         ctx.call = call
         ctx.metas = [_codec.meta_of(t) for t in tensors]
-        ctx.real = [not isinstance(t, Placeholder) for t in tensors]
+        ctx.devices = [None if isinstance(t, Placeholder) else t.device for t in tensors]
         return tuple(made)
 
     @staticmethod
@@ -199,8 +199,10 @@ class UnitCall(torch.autograd.Function):
         made = iter(_issue_backward(driver, call, (unit.index, have, wants), given, metas))
         # A tensor of this process gets the numbers: what made it is here.
         found = [
-            (g.fetch() if real else g) if want and (g := next(made)) is not None else None
-            for want, real in zip(wants, ctx.real, strict=True)
+            (g if device is None else g.fetch().to(device))
+            if want and (g := next(made)) is not None
+            else None
+            for want, device in zip(wants, ctx.devices, strict=True)
         ]
         return (None, None, *found)
 

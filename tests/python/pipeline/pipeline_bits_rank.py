@@ -74,7 +74,7 @@ def train() -> None:
         losses.append(out.reduce_mean().item())
     print(f"> loss {' '.join(map(float.hex, losses))}", flush=True)
     for name, p in model.local_named_parameters():
-        digest = hashlib.sha256(p.detach().numpy().tobytes()).hexdigest()
+        digest = hashlib.sha256(p.detach().cpu().numpy().tobytes()).hexdigest()
         print(f"> {name} {digest}", flush=True)
 
 

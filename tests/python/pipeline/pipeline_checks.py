@@ -17,6 +17,11 @@ from pawl.pipeline import StepOutput
 
 Step = Callable[..., Any]  # step(model, *batch); model is called, and has backward(loss)
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+DEVICE = os.environ.get("PIPELINE_DEVICE", "cpu")  # where stages compute
+if DEVICE == "mock":
+    import mock_device
+
+    mock_device.register()
 ROWS = 8  # rows of a microbatch
 WIDTH = 6
 
@@ -40,6 +45,7 @@ class Plain(nn.Module):
 def pipeline(**setting: Any) -> Iterator[None]:
     """A pipeline over all ranks; left at the end, so that the next one may follow."""
     setting.setdefault("stages", WORLD)
+    setting.setdefault("device", DEVICE)
     pp.init(**setting)
     try:
         yield
@@ -279,7 +285,7 @@ def same(found: Any, wanted: Any, what: str, tolerance: float = 0.0) -> None:
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), (
             f"{what}: {found.dtype} {tuple(found.shape)}, not {wanted.dtype} {tuple(wanted.shape)}"
         )
-        off = difference(found.detach(), wanted.detach())
+        off = difference(found.detach().cpu(), wanted.detach())
         assert off <= tolerance, f"{what}: off by {off}"
     elif isinstance(wanted, Mapping):
         assert list(found) == list(wanted), f"{what}: {list(found)}, not {list(wanted)}"

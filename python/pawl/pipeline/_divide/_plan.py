@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from pawl import _core, _lines
 from pawl.errors import PawlError, error
 from pawl.pipeline._delayed import Delayed
+from pawl.pipeline._device import CPU
 from pawl.pipeline._divide import _plan_text, _profile, _rows, _units
 from pawl.pipeline._divide._profile import Clock, Costs, Tied, Unit
 from pawl.pipeline._divide._rows import Link, Wishes
@@ -183,9 +185,10 @@ def plan_model(
     wishes: Wishes,
     clock: Clock = "auto",
     delayed: Delayed | None = None,
+    there: tuple[torch.device, Sample] | None = None,
 ) -> Plan:
     """Chooses units by prediction, measures them, and plans. See _profile.survey for ``sample`` and
-    ``delayed``.
+    ``delayed``. ``there``: a device to measure on, and a sample with its tensors there.
 
     Runs the step at least twice: for the survey, and with the chosen units. Raises PawlError
     (PAWL_EINVAL) if the wishes cannot be met; the message says what would do.
@@ -211,7 +214,8 @@ def plan_model(
     units, step_s = _units.best(choices, predict)
     if step_s == float("inf"):
         raise failed[-1]  # the error of the finest units
-    costs = _profile.measure(seen, units, sample, _may_halve(wishes))
+    device, sample = there or (CPU, sample)
+    costs = _profile.measure(seen, units, sample, _may_halve(wishes), device)
     return dataclasses.replace(make_plan(costs, wishes), considered=tuple(steps))
 
 

@@ -6,8 +6,9 @@ Forward and backward times are measured apart. Both run the step once, and twice
 if it is short: what runs for the first time is slow, and the least time of each call counts.
 
 Times are CPU seconds of the calling thread, so that other programs on a busy machine do not count.
-With parameters on a device, or ``clock="wall"``, they are seconds of a wall clock, measured when
-the device is idle; that suits modules that wait, too.
+With ``clock="wall"``, which suits modules that wait, or on a device, they are seconds of a wall
+clock, measured when the device is idle. A survey always computes on the CPU; for a measurement,
+each unit is on the device while it is called.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import time
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, Literal
 
+import torch
 from torch import nn
 
 from pawl.errors import error
 from pawl.pipeline._delayed import Delayed
+from pawl.pipeline._device import CPU
 from pawl.pipeline._divide import _preserve
 from pawl.pipeline._divide._scopes import OUTSIDE, Scope, Trace
 from pawl.pipeline._divide._trace import ClosedError, Recorder, Sample, cpu_clock, wall_clock
@@ -160,7 +163,7 @@ def survey(
     no values yet; they get some while they are needed.
     """
     tree = Tree(model, delayed)
-    name = _clock_name(model, clock)
+    name = "cpu" if clock == "auto" else clock
     trace = None
     while trace is None:
         try:
@@ -176,13 +179,22 @@ def survey(
     return Survey(tree, trace, name)
 
 
-def measure(seen: Survey, units: list[Node], sample: Sample, halves: bool = False) -> Costs:
+def measure(
+    seen: Survey,
+    units: list[Node],
+    sample: Sample,
+    halves: bool = False,
+    device: torch.device = CPU,
+) -> Costs:
     """Runs the same step with the units alone cut off, and returns what they cost. ``halves``: also
-    what their backward passes cost in two parts.
+    what their backward passes cost in two parts. ``device``: on which modules compute; the sample's
+    tensors are there.
     """
     analysis = _Analysis(seen, units)
-    how = {"halves": halves, "reads": analysis.reads()}
-    return analysis.measured(_runs(seen.tree, units, sample, seen.clock, survey=False, **how))
+    how = {"halves": halves, "reads": analysis.reads(), "device": device}
+    clock = seen.clock if device.type == "cpu" else "wall"
+    costs = analysis.measured(_runs(seen.tree, units, sample, clock, survey=False, **how))
+    return dataclasses.replace(costs, clock=clock)
 
 
 def estimate(seen: Survey, units: list[Node]) -> Costs:
@@ -190,22 +202,21 @@ def estimate(seen: Survey, units: list[Node]) -> Costs:
     return _Analysis(seen, units).surveyed()
 
 
-def _clock_name(model: nn.Module, clock: Clock) -> str:
-    if clock != "auto":
-        return clock
-    on_cpu = all(param.device.type == "cpu" for param in model.parameters())
-    return "cpu" if on_cpu else "wall"
-
-
 def _runs(
-    tree: Tree, nodes: list[Node], sample: Sample, clock: str, survey: bool, **how: Any
+    tree: Tree,
+    nodes: list[Node],
+    sample: Sample,
+    clock: str,
+    survey: bool,
+    device: torch.device = CPU,
+    **how: Any,
 ) -> Trace:
+    timer = cpu_clock if clock == "cpu" else wall_clock(device)
     best: Trace | None = None
     begin = time.perf_counter()
     for _ in range(RUNS_MAX):
         with _preserve.preserved(tree.model):
-            timer = cpu_clock if clock == "cpu" else wall_clock
-            recorder = Recorder(tree, nodes, timer, survey, **how)
+            recorder = Recorder(tree, nodes, timer, survey, device=device, **how)
             best = _merge(best, recorder.run(sample))
         if time.perf_counter() - begin > SHORT_S:
             break

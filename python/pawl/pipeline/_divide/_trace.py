@@ -18,7 +18,7 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -30,10 +30,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from pawl.errors import error
 from pawl.pipeline import _split
+from pawl.pipeline._device import CPU, Loan
 from pawl.pipeline._divide import _leaves, _preserve
 from pawl.pipeline._divide._scopes import OUTSIDE, Scope, Token, Trace
 from pawl.pipeline._divide._tree import Node, Tree, tensor_bytes
-from pawl.pipeline._graph import leaves_below
 
 Backward = Callable[..., None]
 Sample = Callable[[Backward], Any]
@@ -109,11 +109,17 @@ def cpu_clock() -> float:
     return time.thread_time()
 
 
-def wall_clock() -> float:
-    """Seconds, after all devices have finished."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def wall_clock(device: torch.device) -> Callable[[], float]:
+    """Tells seconds, once a device has finished."""
+    if device.type == "cpu":
+        return time.perf_counter
+    wait = torch.get_device_module(device).synchronize
+
+    def now() -> float:
+        wait()
+        return time.perf_counter()
+
+    return now
 
 
 class ClosedError(Exception):
@@ -135,6 +141,7 @@ class Recorder:
         survey: bool,
         halves: bool = False,
         reads: Mapping[int, Sequence[str]] | None = None,
+        device: torch.device = CPU,
     ) -> None:
         self._tree = tree
         self._cut = cut
@@ -143,6 +150,7 @@ class Recorder:
         self._halves = halves  # measure backward passes in two parts as well
         # Parameters of others that a module reads, by its identity; 0: what is outside of all.
         self._reads = reads or {}
+        self._device = device  # modules compute there, and what is outside of them
         self._scopes: list[Scope] = [Scope(None, OUTSIDE)]
         self._stack: list[int] = [OUTSIDE]
         self._tokens: list[Token] = []
@@ -181,6 +189,7 @@ class Recorder:
             if self._mode is not None:
                 stack.enter_context(self._mode)
             self._tree.delayed.fill(self._reads.get(0, ()))
+            stack.callback(self._lend(self._outer_tensors()).end)
             self._resume()
             sample(self._backward)
             self._pause()
@@ -254,6 +263,7 @@ class Recorder:
         repeated = self._is_repeated()
         self._pause()
         filled = self._fill(node)
+        lent = self._lend([*node.module.parameters(), *node.module.buffers(), *self._read_by(node)])
         if len(self._scopes) > CALLS_MAX:
             raise RuntimeError(f"more than {CALLS_MAX} calls of modules in one step")
         caller = self._scopes[self._stack[-1]]
@@ -283,10 +293,29 @@ class Recorder:
             scope.changes = tuple(spell(n) for n, t, version in watched if t._version != version)
             scope.updates = buffers != _versions(node.module)
         out = self._leave(caller, index, out)
+        lent.end()
         if filled:
             self._tree.delayed.empty(filled)
         self._resume()
         return out
+
+    def _lend(self, tensors: Iterable[Tensor]) -> Loan:
+        """Puts parameters and buffers on the device, as long as they are needed."""
+        if self._device.type == "cpu":
+            return Loan((), self._device)
+        lent = Loan(dict.fromkeys(tensors), self._device)
+        self._own_storages |= {t.untyped_storage()._cdata for t, _ in lent.pairs if _is_simple(t)}
+        return lent
+
+    def _outer_tensors(self) -> list[Tensor]:
+        """Parameters and buffers that are used outside of the modules that are cut off."""
+        inside = {id(b) for node in self._cut for b in node.module.buffers()}
+        buffers = [b for b in self._tree.model.buffers() if id(b) not in inside]
+        return [*(self._tree.params[name] for name in self._reads.get(0, ())), *buffers]
+
+    def _read_by(self, node: Node) -> list[Tensor]:
+        """Parameters that a module uses, and does not hold."""
+        return [self._tree.params[name] for name in self._reads.get(id(node.module), ())]
 
     def _fill(self, node: Node) -> frozenset[str]:
         """Gives the parameters that a call needs their values, if they have none yet."""
@@ -308,6 +337,7 @@ class Recorder:
         name = self._tree.param_names.get(id(tensor))
         if name is not None:
             caller.param_reads.add(name)
+        tensor = tensor.to(self._device)
         if not torch.is_grad_enabled() or not _has_graph(tensor):
             return tensor
         caller.roots.append((tensor, token))
@@ -495,7 +525,7 @@ class Recorder:
         Raises PawlError (PAWL_ENOTSUP) for a tensor that a unit keeps instead of returning it.
         """
         cut = {id(leaf) for leaf, _ in self._scopes[OUTSIDE].leaves}
-        for leaf in leaves_below(roots):
+        for leaf in _split.leaves_below(roots):
             scope = self._inner.get(leaf)
             if scope is not None and scope.node is not None and not self._survey:
                 raise error(
@@ -511,7 +541,7 @@ class Recorder:
     def _find_leaves(self, root: Tensor, scope: Scope) -> set[int]:
         """Tokens of the scope's leaves that a tensor depends on."""
         tokens = {id(leaf): token for leaf, token in scope.leaves}
-        return {tokens[id(leaf)] for leaf in leaves_below([root]) if id(leaf) in tokens}
+        return {tokens[id(leaf)] for leaf in _split.leaves_below([root]) if id(leaf) in tokens}
 
     def _find_reached(self) -> set[int]:
         """Scopes whose results the loss depends on."""

@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+import torch
+
 from pawl.errors import error
 
 log = logging.getLogger("pawl.smp")
@@ -25,10 +27,7 @@ _WITHOUT_EFFECT: Final = (
     "static_mode",
 )
 # Keys that only save memory: results are the same without them.
-_NOT_YET: Final = (
-    "offload_activations",
-    "shard_optimizer_state",
-)
+_NOT_YET: Final = ("shard_optimizer_state",)
 _ONE_ONLY: Final = ("tensor_parallel_degree", "sharded_data_parallel_degree")
 _TYPES: Final = ("fp16", "fp16_params", "bf16")
 _KNOWN: Final = (
@@ -39,6 +38,7 @@ _KNOWN: Final = (
     "delayed_parameter_initialization",
     "memory_weight",
     "microbatches",
+    "offload_activations",
     "optimize",
     "partitions",
     "pipeline",
@@ -63,6 +63,7 @@ class Config:
     placement_strategy: str = "cluster"
     ddp: bool = False
     delayed_parameter_initialization: bool = False
+    offload_activations: bool = False
     prescaled_batch: bool = False
     shard_optimizer_state: bool = False
     fp16: bool = False
@@ -88,6 +89,11 @@ class Config:
         if self.memory_weight is not None:
             return self.memory_weight
         return {None: 0.0, "speed": 0.2, "memory": 0.8}[self.optimize]
+
+    @property
+    def device(self) -> str:
+        """pawl.pipeline's device: SMP trains on GPUs."""
+        return "cuda" if torch.cuda.is_available() else "cpu"
 
     @property
     def schedule(self) -> str:

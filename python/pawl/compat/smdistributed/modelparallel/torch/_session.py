@@ -55,6 +55,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         memory_weight=made.balance,
         placement="spread" if made.spread else "cluster",
         results_max=1 << 62,
+        device=made.device,
+        offload=made.offload_activations,
     )
     if pp.replicas() > 1 and not made.ddp:
         replicas = pp.replicas()
@@ -95,8 +97,9 @@ def step(
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            bf16 = current().config.bf16
-            with torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():
+            config = current().config
+            cast = torch.autocast(config.device, torch.bfloat16) if config.bf16 else None
+            with cast or contextlib.nullcontext():
                 return _listed(stepping(*args, **kwargs))
 
         return run

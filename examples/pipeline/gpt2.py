@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="start", help="a pretrained model, such as gpt2")
     parser.add_argument("--root", default="gpt2-run", help="where checkpoints go")
     parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
+    parser.add_argument("--device", help="where stages compute, such as cuda; the CPU if left out")
     return parser.parse_args()
 
 
@@ -60,7 +61,7 @@ def batches(args: argparse.Namespace, first: int, replica: int) -> Iterator[torc
 
 def main() -> None:
     args = arguments()
-    pp.init(stages=args.stages, microbatches=args.microbatches)
+    pp.init(stages=args.stages, microbatches=args.microbatches, device=args.device)
     torch.manual_seed(0)
     model = pp.DistributedModel(make_model(args))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)

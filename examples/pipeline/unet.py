@@ -30,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--channels", type=int, default=8, help="of the first level")
     parser.add_argument("--root", default="unet-run", help="where checkpoints go")
     parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
+    parser.add_argument("--device", help="where stages compute, such as cuda; the CPU if left out")
     return parser.parse_args()
 
 
@@ -70,7 +71,7 @@ def overlap(logits: Tensor, label: Tensor) -> Tensor:
 
 def main() -> None:
     args = arguments()
-    pp.init(stages=args.stages, microbatches=args.microbatches)
+    pp.init(stages=args.stages, microbatches=args.microbatches, device=args.device)
     torch.manual_seed(0)
     channels = [args.channels * 2**level for level in range(4)]
     model = pp.DistributedModel(

@@ -34,15 +34,17 @@ from typing import Any, NamedTuple
 import torch
 
 from pawl.errors import error
-from pawl.pipeline import _clip, _device, _results, _state
+from pawl.pipeline import _device, _over_stages, _results, _state
 from pawl.pipeline._cut import divide
 from pawl.pipeline._delayed import delayed_init
 from pawl.pipeline._divide._plan import CHUNKS_MAX, SCHEDULES
 from pawl.pipeline._model import DistributedModel
+from pawl.pipeline._over_stages import GradScaler
 from pawl.pipeline._results import StepOutput
 
 __all__ = [
     "DistributedModel",
+    "GradScaler",
     "StepOutput",
     "clip_grad_norm_",
     "delayed_init",
@@ -288,7 +290,7 @@ def clip_grad_norm_(max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     have counts once. All ranks call it.
     """
     model = _state.model()
-    return _clip.clip(_state.world(), model._pipeline, max_norm, norm_type)
+    return _over_stages.clip(_state.world(), model._pipeline, max_norm, norm_type)
 
 
 def trace(path: str | os.PathLike[str]) -> None:

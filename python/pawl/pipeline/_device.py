@@ -67,14 +67,16 @@ def exchange(one: torch.Tensor, other: torch.Tensor) -> None:
 
 
 class Loan:
-    """Parameters and buffers that are on a device for a while."""
+    """Parameters and buffers that are on a device for a while: in a with statement."""
 
     def __init__(self, tensors: Iterable[torch.Tensor], device: torch.device) -> None:
         self.pairs = [(t, _twin(t, device)) for t in tensors if t.device != device]
+
+    def __enter__(self) -> None:
         for tensor, twin in self.pairs:
             exchange(tensor, twin)
 
-    def end(self) -> None:
+    def __exit__(self, *_: Any) -> None:
         """Puts all back to where they were, with what they were."""
         for tensor, twin in self.pairs:
             exchange(tensor, twin)

@@ -40,20 +40,21 @@ class _Bucket:
         self.names = names
         self._like = like
         parts = [
-            torch.zeros(p.numel(), dtype=p.dtype) if t is None else to_host(t.reshape(-1))
+            torch.zeros(p.numel(), dtype=p.dtype, device=p.device) if t is None else t.reshape(-1)
             for t, p in zip(tensors, like, strict=True)
         ]
         used = torch.tensor([t is not None for t in tensors], dtype=like[0].dtype)
-        self.flat = torch.cat([*parts, used])
+        self.flat = to_host(torch.cat([*parts, used.to(like[0].device)]))
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.AVG
         self._work = group.allreduce([self.flat], options)
 
     def wait(self) -> dict[str, torch.Tensor]:
         self._work.wait()
-        *parts, used = self.flat.split([*[p.numel() for p in self._like], len(self._like)])
+        sizes = [*[p.numel() for p in self._like], len(self._like)]
+        *parts, used = self.flat.to(self._like[0].device).split(sizes)
         return {
-            name: part.reshape(like.shape).to(like.device)
+            name: part.reshape(like.shape)
             for name, part, like, seen in zip(
                 self.names, parts, self._like, used.tolist(), strict=True
             )

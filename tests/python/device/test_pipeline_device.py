@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import program
 import ranks
@@ -52,6 +53,18 @@ def all_of(said: list[list[str]]) -> set[str]:
 def test_every_model(world: int) -> None:
     for said in run(PIPELINE / "pipeline_exact_rank.py", world, *EXACT):
         assert said == EXACT
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+def test_on_a_gpu() -> None:
+    for script, checks in (
+        (HERE / "pipeline_device_rank.py", CHECKS),
+        (PIPELINE / "pipeline_exact_rank.py", [*EXACT, "in_place", "in_place_of_flags"]),
+        (PIPELINE / "pipeline_tensor_rank.py", [*TENSORS, "scaled_losses", "hooks"]),
+    ):
+        for said in run(script, 2, *checks, device="cuda"):
+            assert said == checks
 
 
 @pytest.mark.slow

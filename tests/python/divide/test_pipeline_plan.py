@@ -14,6 +14,7 @@ from torch import nn
 import program
 from pawl import _core
 from pawl.errors import PawlError
+from pawl.pipeline._cut import link_of
 from pawl.pipeline._divide import _plan, _rows
 from pawl.pipeline._divide._plan import Link, Plan, Wishes, make_plan
 from pawl.pipeline._divide._profile import Costs, Frame, Tied, Unit
@@ -130,6 +131,13 @@ def test_equal_units_are_cut_evenly() -> None:
     assert plan.value >= plan.bound and plan.bubble > 0.3
     assert plan.stage[3].peak_live == 1 and plan.stage[0].peak_live == 4
     assert {task[0] for stage in plan.stage for task in stage.tasks} == {0, 1}
+
+
+@pytest.mark.parametrize(("small_s", "large_s"), [(1e-5, 2e-3), (3e-3, 2e-3), (2e-3, 2e-3)])
+def test_a_link_is_one_whatever_was_measured(small_s: float, large_s: float) -> None:
+    link = link_of(small_s, large_s)
+    assert 2e9 < link.bytes_per_s < 9e9 and link.latency_s <= large_s
+    make_plan(make_costs(8), Wishes(4, 8, link=link))
 
 
 def test_several_chunks_a_stage_are_chosen_where_they_pay() -> None:

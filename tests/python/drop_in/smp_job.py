@@ -53,7 +53,12 @@ def main():
     torch.manual_seed(1 if "resume" not in flags else 2)
     model = smp.DistributedModel(Net(), trace_device="gpu", backward_passes_per_step=2)
     smp.set_activation_checkpointing(model.get_module().h, strategy="each")
-    optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=0.02))
+    optimizer = smp.DistributedOptimizer(
+        torch.optim.AdamW(model.parameters(), lr=0.02),
+        static_loss_scale=None,
+        dynamic_loss_scale=True,
+        dynamic_loss_args={"init_scale": 2.0**18, "scale_window": 2, "delayed_shift": 2},
+    )
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     seen = []
     model.register_post_partition_hook(lambda m, o: seen.append((m is model, o is optimizer)))
@@ -75,7 +80,10 @@ def main():
             out = train_step(model, ids, 7)
         optimizer.clip_master_grads(0.7)
         optimizer.step()
-        schedule.step()
+        if smp.state.cfg.fp16:
+            print(f"> scale {n} {optimizer.loss_scale} {optimizer.overflow}", flush=True)
+        if not (smp.state.cfg.fp16 and optimizer.overflow):
+            schedule.step()
         assert out["logits"].concat().shape == (8, 7, 23), out["logits"].concat().shape
         assert list(out["note"]) == [7] * 4, out["note"]
         print(f"> loss {n} {out['loss'].reduce_mean().item().hex()}", flush=True)

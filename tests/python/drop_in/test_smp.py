@@ -64,6 +64,18 @@ def test_a_checkpoint_is_resumed_with_other_partitions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_fp16_scales_the_loss_until_no_gradient_overflows(tmp_path: Path) -> None:
+    whole = train(tmp_path / "one", 1, 1, 6, fp16=True)
+    said = {line.split()[1]: line.split()[2:] for line in whole if line.startswith("scale")}
+    assert said["0"][1] == "True" and "False" in {overflow for _, overflow in said.values()}
+    train(tmp_path / "two", 2, 2, 4, fp16=True)
+    resumed = train(tmp_path / "two", 3, 3, 6, "resume", fp16=True)
+    assert resumed == {
+        line for line in whole if line.split()[1] in ("4", "5") or line.startswith("score")
+    }
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["cluster", "spread"])
 def test_partitions_with_data_parallelism(tmp_path: Path, placement: str) -> None:
     one = train(tmp_path / "one", 2, 1, 3)
@@ -100,7 +112,7 @@ def test_parameters_are_delayed_where_the_configuration_says_so(
         ({"pipeline": "fast"}, "pipeline='fast'"),
         ({"optimize": "best"}, "optimize='best'"),
         ({"memory_weight": 2}, "memory_weight=2"),
-        ({"fp16": True}, "fp16"),
+        ({"fp16": True, "bf16": True}, "fp16 and bf16: only one"),
         ({"tensor_parallel_degree": 2}, "tensor_parallel_degree=2: only 1"),
         ({"sharded_data_parallel_degree": 4}, "sharded_data_parallel_degree=4: only 1"),
         ({"placement_strategy": "DP"}, "placement_strategy='DP'"),

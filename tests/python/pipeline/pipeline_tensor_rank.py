@@ -7,6 +7,7 @@ that held.
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import os
 import pickle
@@ -21,6 +22,7 @@ import pawl.pipeline as pp
 from group_checks import check, run_checks
 from pawl.errors import PawlError
 from pipeline_checks import (
+    DEVICE,
     ROWS,
     WORLD,
     DividedModel,
@@ -493,6 +495,66 @@ def clipping() -> None:
             same(pp.clip_grad_norm_(0.01, kind), wanted, f"the norm {kind}", 1e-12)
             for name, p in model.local_named_parameters():
                 same(p.grad, plain.get_parameter(name).grad, name, 1e-12)
+
+
+@check
+def scaled_losses() -> None:
+    """As torch's scaler in one process; at first the scale is too large."""
+
+    def loss_of(model: Any, x: Tensor) -> Tensor:
+        with torch.autocast(DEVICE, dtype=torch.float16):
+            return model(x.float()).float().square().mean()
+
+    def steps(run: Any, model: Any, optimizer: Any, scaler: Any, clip: Any) -> list[Any]:
+        seen = []
+        for n in range(6):
+            optimizer.zero_grad()
+            found = run(rows()(n, 0)[0])
+            if n % 2:
+                scaler.unscale_(optimizer)
+                clip()
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((float(found), scaler.get_scale()))
+        return seen
+
+    def make() -> nn.Module:
+        return Pairs(lambda x: x, torch.tanh).float()
+
+    arguments = {"init_scale": 2.0**22, "growth_interval": 2}
+    plain = seeded(make).float()
+    torchs = torch.amp.GradScaler("cpu", **arguments)
+
+    def run_plain(x: Tensor) -> Tensor:
+        losses = [loss_of(plain, part) for part in x.split(ROWS)]
+        for loss in losses:
+            torchs.scale(loss).backward()
+        for p in plain.parameters():
+            p.grad /= len(losses)
+        return torch.stack(losses).mean()
+
+    of_plain = torch.optim.SGD(plain.parameters(), lr=0.1)
+    clip = functools.partial(nn.utils.clip_grad_norm_, list(plain.parameters()), 0.01)
+    wanted = steps(run_plain, plain, of_plain, torchs, clip)
+    assert len({scale for _, scale in wanted}) > 2
+    with pipeline(microbatches=4, partition=spread(PARTS, WORLD)):
+        model = pp.DistributedModel(seeded(make).float())
+        scaler = pp.GradScaler(**arguments)
+
+        @pp.step
+        def train(x: Tensor) -> Tensor:
+            loss = loss_of(model, x)
+            model.backward(scaler.scale(loss))
+            return loss
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        clip = functools.partial(pp.clip_grad_norm_, 0.01)
+        found = steps(lambda x: train(x).reduce_mean(), model, optimizer, scaler, clip)
+        assert [scale for _, scale in found] == [scale for _, scale in wanted]
+        for (a, _), (b, _) in zip(found, wanted, strict=True):
+            assert abs(a - b) <= 1e-3 * abs(b)
+        for name, p in model.local_named_parameters():
+            same(p.detach(), plain.get_parameter(name).detach(), name, 1e-3)
 
 
 @check

@@ -14,7 +14,8 @@ CHECKS = [
     "complex_numbers_of_the_frame", "no_numbers", "inputs_that_require_gradients",
     "a_relu_in_place_that_is_a_unit", "results_that_share_memory", "a_buffer_that_is_returned",
     "what_a_module_keeps", "hooks", "tensor_hooks", "gradients_of_gradients_are_refused_or_right",
-    "a_compiled_module", "evaluation", "copies", "clipping", "arguments_of_all_kinds",
+    "a_compiled_module", "evaluation", "copies", "clipping", "scaled_losses",
+    "arguments_of_all_kinds",
 ]  # fmt: skip
 
 

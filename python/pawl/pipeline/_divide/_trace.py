@@ -189,7 +189,7 @@ class Recorder:
             if self._mode is not None:
                 stack.enter_context(self._mode)
             self._tree.delayed.fill(self._reads.get(0, ()))
-            stack.callback(self._lend(self._outer_tensors()).end)
+            stack.enter_context(self._lend(self._outer_tensors()))
             self._resume()
             sample(self._backward)
             self._pause()
@@ -263,7 +263,22 @@ class Recorder:
         repeated = self._is_repeated()
         self._pause()
         filled = self._fill(node)
-        lent = self._lend([*node.module.parameters(), *node.module.buffers(), *self._read_by(node)])
+        with self._lend(self._tensors_of(node)):
+            out = self._follow(node, original, args, kwargs, repeated)
+        if filled:
+            self._tree.delayed.empty(filled)
+        self._resume()
+        return out
+
+    def _follow(
+        self,
+        node: Node,
+        original: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        repeated: bool,
+    ) -> Any:
+        """Runs a call in a scope of its own, forward and backward."""
         if len(self._scopes) > CALLS_MAX:
             raise RuntimeError(f"more than {CALLS_MAX} calls of modules in one step")
         caller = self._scopes[self._stack[-1]]
@@ -292,19 +307,15 @@ class Recorder:
         if not self._survey:
             scope.changes = tuple(spell(n) for n, t, version in watched if t._version != version)
             scope.updates = buffers != _versions(node.module)
-        out = self._leave(caller, index, out)
-        lent.end()
-        if filled:
-            self._tree.delayed.empty(filled)
-        self._resume()
-        return out
+        return self._leave(caller, index, out)
 
     def _lend(self, tensors: Iterable[Tensor]) -> Loan:
-        """Puts parameters and buffers on the device, as long as they are needed."""
+        """Parameters and buffers on the device, as long as they are needed."""
         if self._device.type == "cpu":
             return Loan((), self._device)
         lent = Loan(dict.fromkeys(tensors), self._device)
-        self._own_storages |= {t.untyped_storage()._cdata for t, _ in lent.pairs if _is_simple(t)}
+        there = [twin for _, twin in lent.pairs if _is_simple(twin)]
+        self._own_storages |= {twin.untyped_storage()._cdata for twin in there}
         return lent
 
     def _outer_tensors(self) -> list[Tensor]:
@@ -313,9 +324,11 @@ class Recorder:
         buffers = [b for b in self._tree.model.buffers() if id(b) not in inside]
         return [*(self._tree.params[name] for name in self._reads.get(0, ())), *buffers]
 
-    def _read_by(self, node: Node) -> list[Tensor]:
-        """Parameters that a module uses, and does not hold."""
-        return [self._tree.params[name] for name in self._reads.get(id(node.module), ())]
+    def _tensors_of(self, node: Node) -> Iterator[Tensor]:
+        """Parameters and buffers that a module has, and parameters that it uses."""
+        yield from node.module.parameters()
+        yield from node.module.buffers()
+        yield from (self._tree.params[name] for name in self._reads.get(id(node.module), ()))
 
     def _fill(self, node: Node) -> frozenset[str]:
         """Gives the parameters that a call needs their values, if they have none yet."""

@@ -24,6 +24,7 @@ from pawl.pipeline import _saved
 
 _PARTIAL: Final = "_partial"
 _USER: Final = "user_content.pt"
+_SCALE: Final = "fp16_states.pt"  # scale of the loss, with fp16
 log = logging.getLogger("pawl.smp")
 _engines: dict[str, tuple[Engine, int | None]] = {}  # by path, with how many tags stay
 
@@ -119,6 +120,8 @@ def _save_partial(
             parts[f"optimizer_{pp.rank()}_0.pt"] = AsIs(found.value, found.shards)
     if _ranks.rank() == 0:
         parts[_USER] = AsIs(user_content)
+        if getattr(optimizer, "scaler", None) is not None:
+            parts[_SCALE] = AsIs(optimizer.scaler.state_dict())
     _engine(path, kept).save(tag + _PARTIAL, parts)
 
 
@@ -166,6 +169,8 @@ def resume_from_checkpoint(
     elif load_optimizer and names:
         joined = _parts.join([found.load(name) for name in names])
         session.optimizer.load_state_dict(joined)
+        if _SCALE in found.names and session.optimizer.scaler is not None:
+            session.optimizer.scaler.load_state_dict(found.load(_SCALE))
     return found.load(_USER)
 
 

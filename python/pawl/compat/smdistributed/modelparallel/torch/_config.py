@@ -91,6 +91,16 @@ class Config:
         return {None: 0.0, "speed": 0.2, "memory": 0.8}[self.optimize]
 
     @property
+    def half(self) -> bool:
+        """Whether the model computes in float16, with a scaled loss."""
+        return self.fp16 or self.fp16_params
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What the model computes in; None: in the type of its parameters."""
+        return torch.float16 if self.half else torch.bfloat16 if self.bf16 else None
+
+    @property
     def device(self) -> str:
         """pawl.pipeline's device: SMP trains on GPUs."""
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -156,11 +166,8 @@ def _check(config: Config) -> None:
         raise _bad("optimize", config.optimize, '"speed" or "memory"')
     if config.memory_weight is not None and not 0 <= config.memory_weight <= 1:
         raise _bad("memory_weight", config.memory_weight, "from 0 to 1")
-    if config.fp16 or config.fp16_params:
-        raise error(
-            "PAWL_ENOTSUP",
-            "smp: fp16: pipelines compute on the CPU so far, without loss scaling; use bf16",
-        )
+    if config.half and config.bf16:
+        raise error("PAWL_EINVAL", "smp: fp16 and bf16: only one of them")
     if not config.auto_partition and config.default_partition is None:
         raise error("PAWL_EINVAL", "smp: auto_partition=False needs a default_partition")
     stage = config.default_partition or 0

@@ -55,7 +55,9 @@ class DistributedModel(pp.DistributedModel):
 
     def backward(self, loss: torch.Tensor, grad_tensors: torch.Tensor | None = None) -> None:
         """The backward pass of this microbatch."""
-        super().backward(loss / self._passes if self._passes > 1 else loss, grad_tensors)
+        loss = loss / self._passes if self._passes > 1 else loss
+        optimizer = _session.current().optimizer
+        super().backward(loss if optimizer is None else optimizer.scaled(loss), grad_tensors)
 
     @property
     def partitioned(self) -> bool:

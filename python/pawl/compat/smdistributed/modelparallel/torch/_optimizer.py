@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.optim.optimizer import Optimizer
 
 import pawl.pipeline as pp
@@ -14,9 +16,12 @@ from pawl.errors import error
 
 
 class DistributedOptimizer(Optimizer):
-    """An optimizer of a DistributedModel. Arguments of loss scaling have no effect: there is none.
+    """An optimizer of a DistributedModel.
 
-    ``optimizer``: the optimizer itself.
+    ``optimizer``: the optimizer itself. With ``fp16`` in the configuration, ``model.backward``
+    scales the loss: by ``static_loss_scale``, or with ``dynamic_loss_scale`` by as much as goes.
+    ``dynamic_loss_args``: ``init_scale`` (65536), ``scale_factor`` (2), ``scale_window`` (1000
+    steps until the scale grows), ``min_scale`` (1); others have no effect.
     """
 
     def __init__(
@@ -27,8 +32,29 @@ class DistributedOptimizer(Optimizer):
         **dynamic_loss_args: Any,
     ) -> None:
         self.optimizer = optimizer
-        self.overflow = False
+        self.overflow = False  # the last step was left out
+        self.scaler: pp.GradScaler | None = None
+        given = dynamic_loss_args.get("dynamic_loss_args") or dynamic_loss_args
+        self._static = None if dynamic_loss_scale else static_loss_scale or 1.0
+        self._least = float(given.get("min_scale", 1.0))
+        if _session.current().config.half:
+            factor = float(given.get("scale_factor", 2.0))
+            self.scaler = pp.GradScaler(
+                init_scale=self._static or float(given.get("init_scale", 2.0**16)),
+                growth_factor=factor,
+                backoff_factor=1 / factor,
+                growth_interval=int(given.get("scale_window", 1000)),
+            )
         _session.current().optimizer = self
+
+    @property
+    def loss_scale(self) -> float:
+        """By how much the loss is scaled."""
+        return 1.0 if self.scaler is None else float(self.scaler.get_scale())
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss as its backward pass begins with it."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
 
     @property
     def pawl_inner(self) -> Optimizer:
@@ -56,8 +82,15 @@ class DistributedOptimizer(Optimizer):
         return self.optimizer.defaults
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Steps what this rank has."""
-        return self.optimizer.step(closure) if closure else self.optimizer.step()
+        """Steps what this rank has; with fp16, unless a gradient of any rank overflowed."""
+        if self.scaler is None:
+            return self.optimizer.step(closure) if closure else self.optimizer.step()
+        found = self.scaler.step(self.optimizer)
+        self.overflow = self.scaler.skipped(self.optimizer)
+        self.scaler.update(self._static)
+        if self.loss_scale < self._least:
+            self.scaler.update(self._least)
+        return found
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients, or makes them zero."""
@@ -69,6 +102,10 @@ class DistributedOptimizer(Optimizer):
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> Any:
         """Clips all gradients of the model; returns the norm before."""
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+            if self.scaler.skipped(self.optimizer):
+                return torch.tensor(math.inf)
         return pp.clip_grad_norm_(max_norm, norm_type)
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
@@ -76,7 +113,10 @@ class DistributedOptimizer(Optimizer):
         divided = _parts.find(self.optimizer)
         if divided is None:
             raise error("PAWL_EINVAL", "smp: this optimizer has no parameters of the model")
-        return _parts.local_optimizer(self.optimizer, divided)
+        found: dict[str, Any] = _parts.local_optimizer(self.optimizer, divided)
+        if self.scaler is not None:
+            found["loss_scaler"] = self.scaler.state_dict()
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """As local_state_dict: no rank has all of it."""
@@ -87,11 +127,15 @@ class DistributedOptimizer(Optimizer):
         this rank has.
         """
         divided = _parts.find(self.optimizer)
+        scale = state_dict.get("loss_scaler")
+        state_dict = {key: value for key, value in state_dict.items() if key != "loss_scaler"}
         try:
             fitting = _parts.fit(state_dict, self.optimizer, divided)
         except _parts.Unfit as why:
             raise ValueError(f"smp: the optimizer's state does not fit: {why}") from why
         self.optimizer.load_state_dict(fitting)
+        if scale is not None and self.scaler is not None:
+            self.scaler.load_state_dict(scale)
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"

@@ -98,7 +98,7 @@ def step(
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             config = current().config
-            cast = torch.autocast(config.device, torch.bfloat16) if config.bf16 else None
+            cast = torch.autocast(config.device, config.dtype) if config.dtype else None
             with cast or contextlib.nullcontext():
                 return _listed(stepping(*args, **kwargs))
 

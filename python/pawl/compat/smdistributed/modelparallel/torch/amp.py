@@ -1,4 +1,4 @@
-"""SMP's gradient scaler: off, since pipelines compute on the CPU without loss scaling."""
+"""SMP's gradient scaler: off, since ``model.backward`` scales the loss itself, with ``fp16``."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def mpirun() -> list[str]:
     return ["mpirun", *root, "--oversubscribe", *where, "-np", "2", sys.executable]
 
 
-@pytest.mark.slow("torchrun")
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [torchrun, mpirun])
 def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
     done = nursery.run(

@@ -84,7 +84,7 @@ def all_held(done: subprocess.CompletedProcess[str], world: int) -> None:
     assert Counter(re.findall(r"> (\w+)", done.stdout)) == dict.fromkeys(CHECKS, world)
 
 
-@pytest.mark.slow("pawl_run", "torchrun")
+@pytest.mark.slow
 @LAUNCHERS
 def test_every_call(launcher: Callable[[int], list[str]]) -> None:
     all_held(call([*launcher(WORLD), HERE / "smddp_rank.py"]), WORLD)
@@ -126,12 +126,7 @@ def run_job(job: str, command: Sequence[str], folder: Path, **env: str) -> None:
         torch.testing.assert_close(got, wanted.detach())
 
 
-@pytest.mark.slow(
-    "smddp_backend_job.py-pawl_run",
-    "smddp_backend_job.py-torchrun",
-    "smddp_job.py-pawl_run",
-    "smddp_job.py-torchrun",
-)
+@pytest.mark.slow
 @LAUNCHERS
 @pytest.mark.parametrize("job", JOBS)
 def test_jobs(launcher: Callable[[int], list[str]], job: str, tmp_path: Path) -> None:
@@ -163,12 +158,14 @@ def mpirun_hosts(
     return call([*inside, *command, HERE / "smddp_rank.py"])
 
 
+@pytest.mark.slow
 def test_mpirun_on_hosts(tmp_path: Path) -> None:
     with netns.hosts(2) as hosts:
         where = f"{netns.address(0)}:2,{netns.address(1)}:2"
         all_held(mpirun_hosts(hosts, where, tmp_path), 4)
 
 
+@pytest.mark.slow
 def test_mpirun_away_from_rank_0(tmp_path: Path) -> None:
     """The error says so, and MASTER_ADDR corrects it."""
     with netns.hosts(3) as hosts:

@@ -147,10 +147,26 @@ static int64_t bound_grace(const struct sched_core *core, const struct core_job 
 	return grace_ns > 0 ? grace_ns : 0;
 }
 
+/* Drops this step's rescale of the job: the engine would carry it out with the placement that the
+ * job has at the end of the step, which may be empty. */
+static void drop_rescale(struct sched_core *core, const struct core_job *job)
+{
+	struct core_update *updates = core->workspace.updates;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < core->updates_n; i++) {
+		if (updates[i].kind != CORE_DO_RESCALE || updates[i].job != job->id) {
+			updates[kept++] = updates[i];
+		}
+	}
+	core->updates_n = kept;
+}
+
 void core_job_stop(struct sched_core *core, struct core_job *job, enum core_after after,
 	enum core_reason reason, int64_t grace_ns)
 {
 	ASSERT(core_is_up(job));
+	drop_rescale(core, job);
 	core_job_enter(core, job, CORE_STOPPING, reason);
 	job->after = after;
 	if (after != CORE_THEN_QUEUED) {

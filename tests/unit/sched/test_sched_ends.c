@@ -248,6 +248,27 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 	assert_true(explains(b, "all nodes that it may be on have fewer"));
 }
 
+static void a_job_that_loses_all_nodes_at_once_is_not_rescaled(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
+	runs(a);
+	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 1), 0);
+	is(a, CORE_RUNNING, 4);
+	t.now_ns++; /* one step: "b" goes without notice, and the deadline of "a" has come */
+	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
+	is(a, CORE_STOPPING, 0);
+	assert_null(update(CORE_DO_RESCALE, a));
+	assert_non_null(update(CORE_DO_KILL, a));
+	ends(a, CORE_END_NODE_LOST, 0);
+	is(a, CORE_QUEUED, 0);
+}
+
 static void a_script_that_lost_a_node_is_started_again(void **state)
 {
 	uint64_t a;
@@ -695,6 +716,7 @@ int main(void)
 		cmocka_unit_test(a_start_is_not_awaited_anew_with_each_list),
 		cmocka_unit_test(an_unanswered_rescale_is_stopped),
 		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
+		cmocka_unit_test(a_job_that_loses_all_nodes_at_once_is_not_rescaled),
 		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
 		cmocka_unit_test(nodes_that_go_are_left_in_time),
 		cmocka_unit_test(one_moves_so_that_another_has_slots_that_it_may_have),

@@ -44,7 +44,7 @@ test: setup ## lint, builds by gcc and clang, C tests plain and sanitized, Pytho
 	@tools/integrations.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py
 
-test-full: setup ## the same with all slow tests, of which `make test` takes a quarter
+test-full: setup ## the same with all slow tests, of which `make test` takes an eighth
 	@tools/integrations.sh -- $(PIP_ARGS)
 	@tools/torches.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py --full

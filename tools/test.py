@@ -8,7 +8,7 @@ the Python tests on other releases of torch (tools/torches.txt): oldest (some), 
 that runs in three builds counts three times; a lint tool counts once; a build counts only when it
 fails.
 
-A run takes all quick tests and a quarter of the slow ones, by the hash of the files (--full: all).
+A run takes all quick tests and an eighth of the slow ones, by the hash of the files (--full: all).
 A test that only missed a time limit runs once more, alone, after the others, with four times its
 waiting times; if it passes then, it is listed and counts as passed. More than three of these fail
 the run. The last line is `N passed, N failed, N skipped`; the exit status is 1 if anything failed.

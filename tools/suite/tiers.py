@@ -1,4 +1,4 @@
-"""The tests of a run: all quick ones, and of the slow ones all, none or one part of four.
+"""The tests of a run: all quick ones, and of the slow ones all, none or one part of eight.
 
 A C program is slow if its suite in meson.build is `slow`; a Python test if it is marked so. The
 part of a tree follows from the hash of its files, so that a change of the tree is a new draw, and
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from suite import command
 
-PARTS = 4
+PARTS = 8
 SLOW = "slow"
 
 

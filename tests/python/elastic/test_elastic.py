@@ -229,7 +229,12 @@ OF_SCRIPTS = [
     "noise_of_clipped", "left_in_a_part", "unscaled", "a_group_is_added", "closures", "sparse",
     "a_short_step", "what_is_written",
 ]  # fmt: skip
-WORLDS = [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)]
+WORLDS = [
+    ("pawl", 1),
+    ("pawl", 2),
+    pytest.param("pawl", 3, marks=pytest.mark.slow),
+    pytest.param("gloo", 2, marks=pytest.mark.slow),
+]
 
 
 def check_ranks(script: str, backend: str, world: int, checks: list[str]) -> None:

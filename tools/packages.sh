@@ -9,7 +9,7 @@ packages=(
 	ccache # a second checkout compiles what changed
 	# libraries; docs/decisions says why each
 	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libyaml-dev libsqlite3-dev
-	libmicrohttpd-dev
+	libmicrohttpd-dev libcurl4-openssl-dev libexpat1-dev
 	libcmocka-dev
 	libfabric-dev libfabric1 # headers; the library is loaded when PAWL_TRANSPORT asks for it
 	python3-dev python3-venv

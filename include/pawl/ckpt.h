@@ -32,7 +32,8 @@ struct pawl_restore; /* a checkpoint being read */
 #define PAWL_CKPT_AUTO             UINT64_MAX /* persist_every_ms: the cheapest interval */
 
 struct pawl_ckpt_options {
-	const char *root; /* directory; made absolute */
+	/* Directory, made absolute; or the address of a bucket: "s3://BUCKET/PREFIX". */
+	const char *root;
 	/* Name of the job, at most 127 bytes. Only processes of one job may share a root. */
 	const char *job;
 	uint32_t rank, world; /* number of this process; number of processes */

@@ -15,9 +15,10 @@ extern "C" {
 
 #define PAWL_TENSOR_NAME_MAX                                                                       \
 	512u /* bytes, terminator included; longer names are cut when they are encoded */
-#define PAWL_TENSOR_DTYPE_MAX 24u  /* "float8_e4m3fn" */
-#define PAWL_TENSOR_DIMS_MAX  64u  /* limit of torch */
-#define PAWL_TAG_MAX          128u /* bytes of a tag, terminator included */
+#define PAWL_TENSOR_DTYPE_MAX 24u   /* "float8_e4m3fn" */
+#define PAWL_TENSOR_DIMS_MAX  64u   /* limit of torch */
+#define PAWL_TAG_MAX          128u  /* bytes of a tag, terminator included */
+#define PAWL_BUCKET_NAME_MAX  4096u /* bytes of a bucket's address, terminator included */
 
 /* A row of a tensor table: describes a tensor, so that nobody has to unpickle it. */
 struct pawl_tensor {
@@ -58,6 +59,13 @@ struct pawl_tag {
 	char why[160];       /* why the tag is not complete; "" if it is */
 };
 
+/* Writes the address of a bucket in the one form that all spellings of it share, and returns 1.
+ * Returns 0 if root is a path, and no address. PAWL_EINVAL, PAWL_ELIMIT: the address is wrong. */
+int pawl_bucket_name(const char *root, char name[PAWL_BUCKET_NAME_MAX], struct pawl_err *err);
+/* Reads a small file beside the tags of a root, such as checkpointHistories.csv. The caller frees
+ * *bytes, which has a NUL behind it. PAWL_ENOENT: there is no such root, or file. */
+int pawl_root_read(const char *root, const char *file, void **bytes, size_t *len_bytes,
+	struct pawl_err *err);
 /* Lists all tags of a root, ascending by step and then by time of creation. The caller frees *tags.
  * PAWL_ENOENT if there is no such root. */
 int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err);

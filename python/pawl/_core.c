@@ -242,6 +242,49 @@ static PyObject *core_list_root(PyObject *module, PyObject *args)
 	return list;
 }
 
+static PyObject *core_read_file(PyObject *module, PyObject *args)
+{
+	const char *root, *file;
+	PyObject *content;
+	struct pawl_err err;
+	void *bytes;
+	size_t len_bytes;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "ss", &root, &file)) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_root_read(root, file, &bytes, &len_bytes, &err);
+	Py_END_ALLOW_THREADS;
+	if (rv == PAWL_ENOENT) {
+		Py_RETURN_NONE;
+	}
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	content = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)len_bytes);
+	free(bytes);
+	return content;
+}
+
+static PyObject *core_bucket_name(PyObject *module, PyObject *address)
+{
+	const char *text = PyUnicode_AsUTF8(address);
+	char name[PAWL_BUCKET_NAME_MAX];
+	struct pawl_err err;
+	int rv;
+
+	if (!text) {
+		return NULL;
+	}
+	rv = pawl_bucket_name(text, name, &err);
+	if (rv == 0) {
+		Py_RETURN_NONE;
+	}
+	return rv < 0 ? core_raise(&err) : PyUnicode_FromString(name);
+}
+
 static PyObject *core_time_s(PyObject *module, PyObject *name)
 {
 	const char *text = PyUnicode_AsUTF8(name);
@@ -298,6 +341,9 @@ static PyMethodDef core_functions[] = {
 	{"open_root", core_open_root, METH_VARARGS,
 		"open_root(root, step | tag | None) -> Restore"},
 	{"list_root", core_list_root, METH_VARARGS, "list_root(root) -> list of dict"},
+	{"read_file", core_read_file, METH_VARARGS, "read_file(root, file) -> bytes | None"},
+	{"bucket_name", core_bucket_name, METH_O,
+		"bucket_name(root) -> address in its one form | None"},
 	{"exit_with", core_exit_with, METH_VARARGS,
 		"exit_with(status, instead_of): if this process ends with instead_of, it ends with "
 		"status"},

@@ -261,6 +261,8 @@ class Copier:  # begin is for one thread at a time
 
 def open_root(root: str, which: int | str | None, /) -> Restore: ...  # step, tag, newest
 def list_root(root: str, /) -> list[Listed]: ...
+def read_file(root: str, file: str, /) -> bytes | None: ...  # a small file beside the tags
+def bucket_name(root: str, /) -> str | None: ...  # a bucket's address in its one form; None: a path
 
 class Operation:
     done: bool

@@ -11,6 +11,7 @@ import torch
 from torch.serialization import _get_restore_location
 
 from pawl import _core
+from pawl._ckpt._mounts import root_name
 from pawl._ckpt._unpickle import Place, unpickle
 from pawl.errors import error
 
@@ -40,7 +41,7 @@ def load(
     offset, PAWL_ENOTSUP naming the object that would run code from the file, which ``trust=True``
     allows.
     """
-    path = os.path.abspath(os.fspath(root))
+    path = root_name(root)
     found = _core.open_root(path, step)
     try:
         names = _names(found)

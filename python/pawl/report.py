@@ -29,6 +29,7 @@ from pawl import _core
 from pawl._report import (
     _cluster_report,
     _drawing,
+    _fetched,
     _history,
     _pipeline_report,
     _training,
@@ -37,6 +38,7 @@ from pawl._report import (
 from pawl._report._drawing import EXIT_FAILURE, percent, size_text, span, time_text
 from pawl._report._history import Failure, History
 from pawl._report._training_report import Training
+from pawl.errors import PawlError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -432,7 +434,7 @@ def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tup
     listed = "".join(f"<dt>{n}</dt><dd>{_drawing.escape(v)}</dd>" for n, v in facts)
     note = (
         f'<p class="note">Made by pawl {_drawing.escape(_core.version)} from '
-        f"{_drawing.escape(str(root))}: {rows} rows.</p>"
+        f"{_drawing.escape(_fetched.named(root))}: {rows} rows.</p>"
     )
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
@@ -487,11 +489,10 @@ def _report_cluster(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("pawl report", description="A report on a job's root.")
-    parser.add_argument("root", type=Path, metavar="ROOT", help="directory of the checkpoints")
+    parser.add_argument("root", metavar="ROOT", help="directory or bucket of the checkpoints")
     parser.add_argument("--out", type=Path, metavar="DIR", help="made if missing")
     parser.add_argument(
         "--beside",
-        type=Path,
         action="append",
         default=[],
         metavar="ROOT",
@@ -515,6 +516,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(options: argparse.Namespace) -> None:
     """Writes what the options ask for, and prints its summary."""
+    options.root = _fetched.place(options.root)
+    options.beside = [_fetched.place(place) for place in options.beside]
     if options.pipeline:
         _pipeline_report.write_picture([options.root, *options.beside], options.out)
         return
@@ -546,9 +549,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{command}: {reason}", file=sys.stderr)
         return EXIT_DAMAGED
     except FileNotFoundError as reason:
-        print(f"{command}: {reason}", file=sys.stderr)
+        print(f"{command}: {_fetched.named(reason)}", file=sys.stderr)
         return EXIT_NOTHING
-    except OSError as reason:
+    except (OSError, PawlError) as reason:
         print(f"{command}: {reason}", file=sys.stderr)
         return EXIT_FAILURE
     return 0

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "ckpt/tags.h"
 #include "pawl/ckpt.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static struct agent_root *unlink_root(struct agent_root *roots, const struct age
 static int check_hello(const struct agent_conn *conn, const struct frame_hello *hello,
 	struct pawl_err *err)
 {
-	if (hello->root[0] != '/') {
+	if (hello->root[0] != '/' && !store_is_bucket(hello->root)) {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed HELLO");
 	}
 	if (strcmp(hello->job, conn->agent->job) != 0) {

@@ -36,11 +36,12 @@ static void free_empty_slots(struct agent_root *root)
 	}
 }
 
-/* Whether another attempt to persist the tag would fail, too. */
+/* Whether another attempt to persist the tag would fail, too. PAWL_EPEER: another process has the
+ * root for good. */
 static bool is_final(int rv)
 {
 	return rv == PAWL_ECORRUPT || rv == PAWL_EMISMATCH || rv == PAWL_EEXIST ||
-		rv == PAWL_ENOTSUP;
+		rv == PAWL_ENOTSUP || rv == PAWL_EPEER;
 }
 
 static void drop_slot(struct agent_root *root, int slot, const struct pawl_err *err)

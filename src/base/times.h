@@ -67,6 +67,12 @@ struct pawl_err;
 		"An agent whose ranks have died and whose storage fails ends after that.")         \
 	X(AGENT_STOP, "agent_stop", 25 * NS_PER_S, SEEN,                                           \
 		"An agent that receives a signal to end has ended by then.")                       \
+	X(BUCKET_PATIENCE, "bucket_patience", 120 * NS_PER_S, SEEN,                                \
+		"How long a request to a bucket that fails is tried again.")                       \
+	X(BUCKET_CONNECT, "bucket_connect", 10 * NS_PER_S, SEEN,                                   \
+		"How long a connection to a bucket's service may take to come up.")                \
+	X(BUCKET_STALL, "bucket_stall", 30 * NS_PER_S, SEEN,                                       \
+		"A request to a bucket that moves nearly nothing for so long is sent again.")      \
 	X(ROOT_ORPHAN, "root_orphan", 2 * NS_PER_S, SEEN,                                          \
 		"After the last rank has vanished, before what is committed is made durable.")     \
 	X(ROOT_ASK, "root_ask", 200 * NS_PER_MS, INNER,                                            \

@@ -34,6 +34,31 @@ int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tens
 	return 0;
 }
 
+int pawl_bucket_name(const char *root, char name[PAWL_BUCKET_NAME_MAX], struct pawl_err *err)
+{
+	int rv;
+
+	if (!store_is_bucket(root)) {
+		return 0;
+	}
+	rv = store_bucket_name(root, name, PAWL_BUCKET_NAME_MAX, err);
+	return rv == 0 ? 1 : pawl_err_prefix(err, rv, "root");
+}
+
+int pawl_root_read(const char *root, const char *file, void **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	struct tags_root *opened;
+	int rv = tags_root_open(root, NULL, false, &opened, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = store_read_small(tags_root_store(opened), file, bytes, len_bytes, ROOT_FILE_MAX, err);
+	tags_root_close(opened);
+	return rv;
+}
+
 int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
 {
 	struct tags_root *opened;

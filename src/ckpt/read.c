@@ -1,9 +1,9 @@
 /*
  * The reader: see read.h for the contract.
  *
- * Chunks are read straight into the image, STORE_DEPTH in flight; each is verified when it arrives,
- * while others are still in flight. After the first error nothing more is submitted, and the
- * transfers in flight are awaited: until then the image belongs to them.
+ * Chunks are read straight into the image, as many in flight as the store takes; each is verified
+ * when it arrives, while others are still in flight. After the first error nothing more is
+ * submitted, and the transfers in flight are awaited: until then the image belongs to them.
  *
  * A file in the page cache is mapped and verified in place, since allocating memory for it takes
  * longer than verifying its bytes. So is a file that other processes of the node read as well,
@@ -38,11 +38,12 @@ _Static_assert(HUGE_PAGE % CKPT_CHUNK == 0 && CKPT_CHUNK % STORE_ALIGN == 0,
 
 struct reader {
 	struct store *store;                         /* the opener's */
-	struct store_io *free[STORE_DEPTH];          /* stack of requests not in flight */
+	struct store_io *free;                       /* list of requests not in flight */
+	uint32_t depth;                              /* number of requests */
 	uint32_t free_n;                             /* number of entries in free */
 	bool (*arrived)(void *user, uint64_t bytes); /* see reader_set_watcher; NULL: no watcher */
 	void *arrived_user;
-	struct store_io ios[STORE_DEPTH]; /* memory of all requests */
+	struct store_io ios[]; /* memory of all requests */
 };
 
 /* The open files of a part, by number. */
@@ -64,16 +65,35 @@ struct job {
 	int rv;               /* code of the first failure, or 0 */
 };
 
+static void put_free(struct reader *r, struct store_io *io)
+{
+	io->next = r->free;
+	r->free = io;
+	r->free_n++;
+}
+
+static struct store_io *take_free(struct reader *r)
+{
+	struct store_io *io = r->free;
+
+	r->free = io->next;
+	r->free_n--;
+	return io;
+}
+
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err)
 {
-	struct reader *r = FAULT_MEM("reader.open", calloc(1, sizeof(*r)));
+	uint32_t depth = store_depth(store);
+	struct reader *r =
+		FAULT_MEM("reader.open", calloc(1, sizeof(*r) + depth * sizeof(r->ios[0])));
 
 	if (r == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a reader");
 	}
 	r->store = store;
-	for (uint32_t i = 0; i < STORE_DEPTH; i++) {
-		r->free[r->free_n++] = &r->ios[i];
+	r->depth = depth;
+	for (uint32_t i = 0; i < depth; i++) {
+		put_free(r, &r->ios[i]);
 	}
 	*reader = r;
 	return 0;
@@ -121,8 +141,7 @@ static int check_chunk(struct job *job, const struct store_io *io)
 
 	if (io->rv != 0) {
 		rv = pawl_err_set(job->err, io->rv, "%s: read at %" PRIu64 ": %s", job->path,
-			chunk * CKPT_CHUNK,
-			io->sys != 0 ? strerror(io->sys) : pawl_err_name(io->rv));
+			chunk * CKPT_CHUNK, store_io_why(io));
 		if (job->err != NULL) {
 			job->err->sys = io->sys;
 		}
@@ -144,8 +163,8 @@ static bool reap_chunk(struct job *job)
 	if (io == NULL) {
 		return false;
 	}
-	ASSERT(r->free_n < STORE_DEPTH);
-	r->free[r->free_n++] = io;
+	ASSERT(r->free_n < r->depth);
+	put_free(r, io);
 	if (job->rv == 0) {
 		job->rv = check_chunk(job, io);
 		if (job->rv == 0 && job->have != NULL) {
@@ -191,13 +210,17 @@ static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 			ASSERT(reaped); /* all requests are in flight */
 		}
 		if (job->rv == 0) {
-			job->rv = submit_chunk(job, r->free[r->free_n - 1], (uint32_t)chunk);
-			r->free_n -= job->rv == 0;
+			struct store_io *io = take_free(r);
+
+			job->rv = submit_chunk(job, io, (uint32_t)chunk);
+			if (job->rv != 0) {
+				put_free(r, io);
+			}
 		}
 	}
 	while (reap_chunk(job)) {
 	}
-	ASSERT(r->free_n == STORE_DEPTH); /* the image is the caller's again */
+	ASSERT(r->free_n == r->depth); /* the image is the caller's again */
 	return job->rv;
 }
 

@@ -38,12 +38,18 @@ int tags_root_open(const char *path, const char *hidden, bool create, struct tag
 {
 	struct tags_root *opened;
 	struct store *store;
-	int rv = store_posix_open_split(path, hidden, create, &store, err);
+	bool in_bucket = store_is_bucket(path);
+	int rv = in_bucket ? store_bucket_open(path, &store, err)
+			   : store_posix_open_split(path, hidden, create, &store, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	rv = make_root(store, &opened, err);
+	if (rv == 0 && in_bucket) {
+		*root = opened;
+		return 0;
+	}
 	if (rv != 0) {
 		store_close(store);
 		return rv;
@@ -62,6 +68,9 @@ void tags_root_close(struct tags_root *root)
 {
 	if (root == NULL) {
 		return;
+	}
+	if (root->ops->release != NULL) {
+		root->ops->release(root);
 	}
 	store_close(root->store);
 	if (root->ops->unlock != NULL) {
@@ -87,6 +96,11 @@ int tags_root_lock(struct tags_root *root, const char *job, bool wait, struct pa
 bool tags_root_holds(struct tags_root *root)
 {
 	return root->ops->holds(root);
+}
+
+bool tags_root_held(struct tags_root *root)
+{
+	return root->ops->held != NULL && root->ops->held(root);
 }
 
 bool tags_root_holder(struct tags_root *root, char *holder)

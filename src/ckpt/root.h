@@ -30,8 +30,10 @@ struct tags_root;
 
 /* ---- opening ---- */
 
-/* Opens the root in a directory, and makes it if asked. hidden: a directory of the same file system
- * for all that is no finished tag, or NULL: in path. PAWL_ENOENT if there is no such directory. */
+/* Opens the root in a directory, and makes it if asked; or the root in a bucket, if path is the
+ * address of one (store_is_bucket), as store_bucket_open does. hidden: a directory of the same file
+ * system for all that is no finished tag, or NULL: in path. PAWL_ENOENT if there is no such
+ * directory. */
 int tags_root_open(const char *path, const char *hidden, bool create, struct tags_root **root,
 	struct pawl_err *err);
 /* Opens the root that a store holds, of objects if the store is flat. Takes the store, which is
@@ -53,6 +55,9 @@ int tags_root_lock(struct tags_root *root, const char *job, bool wait, struct pa
 /* Returns whether a locked root is still the one at its path, and its lock still ours. Storage that
  * fails counts as still ours: it may work again. */
 bool tags_root_holds(struct tags_root *root);
+/* Returns whether a root of objects may be in use: its newest owner has not closed it. That owner
+ * may have crashed. Directories: false, since tags_root_lock finds out. */
+bool tags_root_held(struct tags_root *root);
 /* Reads the last owner of a root: "job gpt (pid 123 on host)". It may be gone since. Returns false
  * if there never was one. holder has ROOT_HOLDER_MAX bytes. */
 bool tags_root_holder(struct tags_root *root, char *holder);

@@ -249,6 +249,19 @@ int folders_remove_unused(const struct folders *folders, struct tags_root *root,
 	return rv;
 }
 
+/* Adds a folder, if anything is in it. Servers that have directories underneath (SeaweedFS) go on
+ * listing folders that have become empty. */
+static int add_filled(struct folders *folders, struct tags_root *root, const char *dir,
+	struct pawl_err *err)
+{
+	int rv = store_stat(root->store, dir, NULL, NULL, err);
+
+	if (rv != 0) {
+		return rv == PAWL_ENOENT ? 0 : rv;
+	}
+	return add_dir(folders, dir, err);
+}
+
 int folders_add_unused(struct folders *folders, struct tags_root *root, struct pawl_err *err)
 {
 	struct folders found = {.n = 0};
@@ -266,7 +279,9 @@ int folders_add_unused(struct folders *folders, struct tags_root *root, struct p
 		return rv;
 	}
 	for (size_t i = 0; i < found.n && rv == 0; i++) {
-		rv = is_used(&used, found.at[i].dir) ? 0 : add_dir(folders, found.at[i].dir, err);
+		const char *dir = found.at[i].dir;
+
+		rv = is_used(&used, dir) ? 0 : add_filled(folders, root, dir, err);
 	}
 	used_deinit(&used);
 	folders_deinit(&found);

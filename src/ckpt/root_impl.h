@@ -58,7 +58,11 @@ struct tags_root_ops {
 	int (*recover)(struct tags_root *root, struct pawl_err *err);
 
 	int (*lock)(struct tags_root *root, const char *job, bool wait, struct pawl_err *err);
-	void (*unlock)(struct tags_root *root); /* at close; NULL: nothing to do */
+	/* At close, before the store is closed, and after; NULL: nothing to do. */
+	void (*release)(struct tags_root *root);
+	void (*unlock)(struct tags_root *root);
+	/* As tags_root_held; NULL: the lock tells. */
+	bool (*held)(struct tags_root *root);
 	bool (*holds)(struct tags_root *root);
 	int (*append)(struct tags_root *root, const char *file, const void *bytes, size_t len_bytes,
 		bool sync, struct pawl_err *err);

@@ -7,7 +7,8 @@
  *   <tag>/save-<id>/.pawl/<file>.0   changed chunks of a file; the others lie in earlier folders
  *   .pawl/tags/<tag>                 the manifest: the tag exists exactly if this object does
  *   .pawl/bad/<tag>.<n>[.why]        quarantined manifests, and why
- *   .pawl/owner                      the last owner: "job X (pid P on H)", and a random number
+ *   .pawl/owner                      the last owner: "job X (pid P on H)", a random number, and
+ *                                    "released" once it has closed the root
  *
  * Whatever is removed loses its manifest first: no reader ever finds half a tag. A crash then
  * leaves folders that no manifest names, and one in a quarantine may leave a copy in .pawl/bad of a
@@ -26,8 +27,9 @@
 #include <unistd.h>
 
 #define OWNER_FILE      ".pawl/owner"
-#define LOCK_TRIES_MAX  10    /* owners that take the root at the same moment */
-#define OWNER_BYTES_MAX 4096u /* bytes of the owner object, at most */
+#define RELEASED        "released\n" /* last line of the owner object, once the root is free */
+#define LOCK_TRIES_MAX  10           /* owners that take the root at the same moment */
+#define OWNER_BYTES_MAX 4096u        /* bytes of the owner object, at most */
 
 /* ---- names and manifests ---- */
 
@@ -105,6 +107,46 @@ static int lock(struct tags_root *root, const char *job, bool wait, struct pawl_
 			  "cannot use it too: give it a root of its own",
 			  job)
 		: rv;
+}
+
+/* Says in the owner object that the root is free, if it is still ours, best effort. */
+static void release(struct tags_root *root)
+{
+	char etag[STORE_ETAG_MAX];
+	void *text;
+	char *freed;
+	size_t len_bytes;
+
+	if (root->owner[0] == '\0' ||
+		store_read_etag(root->store, OWNER_FILE, &text, &len_bytes, OWNER_BYTES_MAX, etag,
+			NULL) != 0) {
+		return;
+	}
+	freed = FAULT_MEM("root.release", realloc(text, len_bytes + sizeof(RELEASED)));
+	if (freed != NULL) {
+		text = freed;
+		memcpy(freed + len_bytes, RELEASED, sizeof(RELEASED) - 1);
+	}
+	if (freed != NULL && strcmp(etag, root->owner) == 0) {
+		store_put_if(root->store, OWNER_FILE, freed, len_bytes + sizeof(RELEASED) - 1, etag,
+			etag, NULL);
+	}
+	free(text);
+}
+
+static bool held(struct tags_root *root)
+{
+	void *text;
+	size_t len_bytes;
+	bool is_held;
+
+	if (store_read_small(root->store, OWNER_FILE, &text, &len_bytes, OWNER_BYTES_MAX, NULL) !=
+		0) {
+		return false;
+	}
+	is_held = strstr(text, RELEASED) == NULL;
+	free(text);
+	return is_held;
 }
 
 static bool holds(struct tags_root *root)
@@ -332,6 +374,7 @@ static int recover(struct tags_root *root, struct pawl_err *err)
 	int rv = object_check_owner(root, err);
 
 	rv = rv == 0 ? recover_bad(root, err) : rv;
+	rv = rv == 0 ? store_sweep(root->store, err) : rv;
 	if (rv == 0) {
 		rv = folders_add_unused(&folders, root, err);
 	}
@@ -415,6 +458,8 @@ const struct tags_root_ops root_object_ops = {
 	.leftovers = leftovers,
 	.recover = recover,
 	.lock = lock,
+	.release = release,
+	.held = held,
 	.holds = holds,
 	.append = append,
 	.put_aside = put_aside,

@@ -395,7 +395,11 @@ int tags_list(struct tags_root *root, const struct tags_stop *stop, struct tag_i
 		rv = rv == 0 ? tags_is_tag(root, infos[i].tag, &is_tag, err) : rv;
 		if (rv == 0 && is_tag) {
 			infos[found] = infos[i];
-			tags_inspect(root, &infos[found++]);
+			tags_inspect(root, &infos[found]);
+			if (infos[found].state == TAG_BROKEN) { /* or removed meanwhile */
+				rv = tags_is_tag(root, infos[i].tag, &is_tag, err);
+			}
+			found += is_tag;
 		}
 	}
 	if (rv != 0) {

@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BOUNCES_MAX 32u /* chunks of buffers, where the source needs them */
+
 _Static_assert(CKPT_CHUNK % STORE_ALIGN == 0, "a chunk can be transferred");
 _Static_assert(ZIP_ALIGN_LARGE % STORE_ALIGN == 0, "only the end of a raw file is padded");
 
@@ -35,10 +37,10 @@ struct slot {
 };
 
 struct writer {
-	struct store *store;            /* the opener's */
-	uint8_t *bounces;               /* memory of all bounce buffers, or NULL */
-	struct slot *free;              /* list of slots not in flight */
-	struct slot slots[STORE_DEPTH]; /* memory of all slots */
+	struct store *store; /* the opener's */
+	uint8_t *bounces;    /* memory of all bounce buffers, or NULL */
+	struct slot *free;   /* list of slots not in flight */
+	struct slot slots[]; /* memory of all slots, as many as the store takes */
 };
 
 /* One part being written. */
@@ -56,14 +58,19 @@ struct job {
 
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err)
 {
-	struct writer *w = FAULT_MEM("writer.open", calloc(1, sizeof(*w)));
+	uint32_t depth = store_depth(store);
+	struct writer *w;
 
+	if (bounce && depth > BOUNCES_MAX) {
+		depth = BOUNCES_MAX;
+	}
+	w = FAULT_MEM("writer.open", calloc(1, sizeof(*w) + depth * sizeof(w->slots[0])));
 	if (w == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a writer");
 	}
 	if (bounce) {
 		w->bounces = FAULT_MEM("writer.bounce",
-			aligned_alloc(STORE_ALIGN, (size_t)STORE_DEPTH * CKPT_CHUNK));
+			aligned_alloc(STORE_ALIGN, (size_t)depth * CKPT_CHUNK));
 		if (w->bounces == NULL) {
 			free(w);
 			return pawl_err_set(err, PAWL_ENOMEM,
@@ -71,7 +78,7 @@ int writer_open(struct writer **writer, struct store *store, bool bounce, struct
 		}
 	}
 	w->store = store;
-	for (uint32_t i = 0; i < STORE_DEPTH; i++) {
+	for (uint32_t i = 0; i < depth; i++) {
 		struct slot *slot = &w->slots[i];
 
 		slot->io.user = slot;
@@ -105,7 +112,7 @@ static bool reap_slot(struct job *job)
 	job->writer->free = slot;
 	if (io->rv != 0 && job->rv == 0) {
 		job->rv = pawl_err_set(job->err, io->rv, "at %" PRIu64 ": %s", io->off_bytes,
-			io->sys != 0 ? strerror(io->sys) : pawl_err_name(io->rv));
+			store_io_why(io));
 		if (job->err != NULL) {
 			job->err->sys = io->sys;
 		}

@@ -23,7 +23,7 @@ struct write_source {
 
 struct writer; /* buffers and requests, reused from file to file; one thread */
 
-/* Opens a writer. bounce: whether sources need bounce buffers; STORE_DEPTH x CKPT_CHUNK bytes are
+/* Opens a writer. bounce: whether sources need bounce buffers; up to 32 x CKPT_CHUNK bytes are
  * then allocated, only here. */
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err);
 void writer_close(struct writer *writer); /* NULL is fine */

@@ -8,6 +8,7 @@
 #include "ckpt/tags.h"
 #include "ipc/socket_path.h"
 #include "session/spawn.h"
+#include "store/store.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -26,7 +27,12 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	char path[PATH_MAX];
 	int rv;
 
-	if (options->root[0] == '/') {
+	if (store_is_bucket(options->root)) {
+		rv = store_bucket_name(options->root, root, sizeof(root), err);
+		if (rv != 0) {
+			return pawl_err_prefix(err, rv, "root");
+		}
+	} else if (options->root[0] == '/') {
 		rv = snprintf(root, sizeof(root), "%s", options->root);
 	} else {
 		if (!getcwd(cwd, sizeof(cwd))) {
@@ -68,7 +74,7 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	ckpt->options = *options;
 	ckpt->options.host_ranks = options->host_ranks ? options->host_ranks : options->world;
 	ckpt->numbered = !options->named || ckpt->options.host_ranks < options->world;
-	ckpt->options.root = realpath(root, NULL);
+	ckpt->options.root = store_is_bucket(root) ? NULL : realpath(root, NULL);
 	if (!ckpt->options.root) {
 		ckpt->options.root = strdup(root); /* not there yet: made by the agent */
 	}

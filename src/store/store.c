@@ -145,8 +145,14 @@ int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes,
 	return store->dirs->fill(file, off_bytes, len_bytes, err);
 }
 
+uint32_t store_depth(const struct store *store)
+{
+	return store->ops->depth > 0 ? store->ops->depth : STORE_DEPTH;
+}
+
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)
 {
+	io->why = NULL;
 	ASSERT(io->len_bytes > 0 && io->len_bytes % STORE_ALIGN == 0);
 	ASSERT(io->off_bytes % STORE_ALIGN == 0);
 	ASSERT((uintptr_t)io->buf % STORE_ALIGN == 0);
@@ -156,6 +162,14 @@ int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)
 struct store_io *store_reap(struct store *store, int timeout_ms)
 {
 	return store->ops->reap(store, timeout_ms);
+}
+
+const char *store_io_why(const struct store_io *io)
+{
+	if (io->why != NULL) {
+		return io->why;
+	}
+	return io->sys != 0 ? strerror(io->sys) : pawl_err_name(io->rv);
 }
 
 int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
@@ -317,6 +331,11 @@ int store_read_etag(struct store *store, const char *path, void **bytes, size_t 
 
 	return rv != 0 ? rv
 		       : store->ops->read_etag(store, path, bytes, len_bytes, max_bytes, etag, err);
+}
+
+int store_sweep(struct store *store, struct pawl_err *err)
+{
+	return store->ops->sweep != NULL ? store->ops->sweep(store, err) : 0;
 }
 
 /* ---- publishing a small file ---- */

@@ -1,5 +1,5 @@
 /*
- * Stores of bytes: one interface for directories, memory and objects. What only a store of
+ * Stores of bytes: one interface for directories, memory and buckets. What only a store of
  * directories can do is in dirs.h. A flat store has none: it keeps whole objects by their path,
  * as a bucket does (see store_is_flat).
  *
@@ -29,7 +29,7 @@ struct store_file;
 #define STORE_NAME_MAX 256u  /* bytes of one name in a path, terminator included */
 #define STORE_NEST_MAX 16u   /* names in a path, and depth below a path that a remove descends to */
 #define STORE_ALIGN    4096u /* offset, length and address of a transfer are multiples of it */
-#define STORE_DEPTH    16u   /* transfers in flight in one store, at most */
+#define STORE_DEPTH    16u   /* transfers in flight, at most, in any store; see store_depth */
 #define STORE_ETAG_MAX 128u  /* bytes of an etag, terminator included */
 
 /* One asynchronous transfer. The caller owns it and its buffer, and keeps both alive from submit
@@ -45,6 +45,7 @@ struct store_io {
 	bool shared;
 	int rv;                /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
 	int sys;               /* errno behind rv, or 0 */
+	const char *why;       /* text behind rv, valid until the file is closed; or NULL */
 	void *user;            /* for the caller's use */
 	struct store_io *next; /* used by the store while in flight */
 };
@@ -64,6 +65,7 @@ struct store_dir_ops; /* dirs.h */
 /* The implementation's table; callers use the functions below. */
 struct store_ops {
 	const char *name; /* name of the kind, for messages */
+	uint32_t depth;   /* see store_depth; 0: STORE_DEPTH */
 	void (*close)(struct store *store);
 	int (*create)(struct store *store, const char *path, uint64_t size_bytes,
 		struct store_file **file, struct pawl_err *err);
@@ -89,6 +91,7 @@ struct store_ops {
 		const char *match, char *etag, struct pawl_err *err);
 	int (*read_etag)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 		size_t max_bytes, char *etag, struct pawl_err *err);
+	int (*sweep)(struct store *store, struct pawl_err *err); /* NULL: nothing to do */
 };
 
 struct store {
@@ -104,6 +107,24 @@ int store_posix_open(const char *root, bool create, struct store **store, struct
  * together. */
 int store_posix_open_split(const char *root, const char *hidden, bool create, struct store **store,
 	struct pawl_err *err);
+
+/* Returns whether a text is the address of a bucket, right or wrong, and not a path: "s3://...". */
+bool store_is_bucket(const char *address);
+/* Writes the address of a bucket in the one form that all spellings of it share. PAWL_EINVAL names
+ * what is wrong with it; PAWL_ELIMIT. */
+int store_bucket_name(const char *address, char *name, size_t size_bytes, struct pawl_err *err);
+/*
+ * Opens a bucket, or what lies below a prefix in one, as a flat store. object/object_url.h has the
+ * form of addresses, object/cred_aws.h where credentials come from. PAWL_EINVAL: the address or the
+ * configuration is wrong; PAWL_EIO, PAWL_ETIMEDOUT: there is no such bucket, it refuses the
+ * credentials, or does not answer; PAWL_ENOTSUP. err names the remedy.
+ *
+ * Whatever fails for a while is tried again for TIME_BUCKET_PATIENCE. The first store_put_if finds
+ * out whether the server keeps conditions at all: PAWL_ENOTSUP if not. A file that was written can
+ * be read, resized below what was uploaded, or written twice at one place only before its bytes are
+ * uploaded: PAWL_ENOTSUP.
+ */
+int store_bucket_open(const char *address, struct store **store, struct pawl_err *err);
 
 /*
  * Returns whether a store is flat: it has no directories, only objects with paths.
@@ -126,13 +147,18 @@ int store_create(struct store *store, const char *path, uint64_t size_bytes,
  * size_bytes may be NULL. */
 int store_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
-/* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
+/* Returns how many transfers may be in flight, STORE_DEPTH or more: with so many the store is as
+ * fast as it can be. */
+uint32_t store_depth(const struct store *store);
+/* Starts a transfer; at most store_depth may be in flight. Reads that pass the end of the file fail
  * with PAWL_ECORRUPT, except in the last block of a file, which need not be whole: bytes behind the
  * end are undefined. Transfers may finish in any order. If this fails, io was not taken. */
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err);
 /* Returns a finished transfer; NULL when none is in flight or none finished in timeout_ms (-1:
  * wait). */
 struct store_io *store_reap(struct store *store, int timeout_ms);
+/* Returns why a transfer that was reaped has failed. */
+const char *store_io_why(const struct store_io *io);
 /* Cuts or extends a file that was created, while no transfer is in flight: the last block written
  * may have been longer than the file is to be. */
 int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
@@ -179,6 +205,10 @@ int store_put_if(struct store *store, const char *path, const void *bytes, size_
  * same. */
 int store_read_etag(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, char etag[STORE_ETAG_MAX], struct pawl_err *err);
+
+/* Removes what writers that are gone left unfinished, and nobody can see: call it when no file is
+ * being written. Other stores have nothing of the kind. */
+int store_sweep(struct store *store, struct pawl_err *err);
 
 /* ---- built from the above, the same for every store ---- */
 

@@ -22,7 +22,7 @@ import torch
 from pawl import _core, _start, _stop
 from pawl._agent import find_program
 from pawl._ckpt import _fence
-from pawl._ckpt._mounts import fleeting
+from pawl._ckpt._mounts import fleeting, is_bucket, root_name
 from pawl._ckpt._skeleton import Partition
 from pawl._times import seconds
 from pawl.errors import ECHANGED, NotDurable, PawlError, error
@@ -182,7 +182,7 @@ class Saver:
         if on_exit not in ("raise", "warn"):
             raise ValueError(f"on_exit must be 'raise' or 'warn', not {on_exit!r}")
         env = _core.env()
-        self.root = os.path.abspath(path)
+        self.root = root_name(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
         host_first, host_ranks = _resolve_host(self.rank, self.world_size, env)
         self._spans_hosts = host_ranks < self.world_size
@@ -242,7 +242,8 @@ class Saver:
             target=_log_notifications, args=(self._session,), name="pawl notifications", daemon=True
         )
         self._notifier.start()
-        why = fleeting(self.root) if self.rank == 0 and self.root not in _warned else None
+        warns = self.rank == 0 and self.root not in _warned and not is_bucket(self.root)
+        why = fleeting(self.root) if warns else None
         if why is not None:
             _warned.add(self.root)
             log.warning("checkpoints in %s lie %s", self.root, why)
@@ -526,8 +527,6 @@ def _check_options(
         raise TypeError(f"root must be a path or str, not {type(path).__qualname__}")
     if not path or "\0" in path:
         raise ValueError("root must be a path")
-    if "://" in path:
-        raise error("PAWL_ENOTSUP", f"root {path}: this version writes to directories only")
     if copy not in ("overlap", "now"):
         raise ValueError(f"copy must be 'overlap' or 'now', not {copy!r}")
     for name, value in counts.items():
@@ -583,7 +582,8 @@ def _job_id(job: str | None, env: _core.Env, root: str) -> str:
         return env["job"]
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     who = os.path.realpath(script) if script else f"interactive:{os.getcwd()}"
-    identity = f"{who}\0{os.path.realpath(root)}".encode(errors="surrogateescape")
+    where = root if is_bucket(root) else os.path.realpath(root)
+    identity = f"{who}\0{where}".encode(errors="surrogateescape")
     return f"plain:{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
 
 

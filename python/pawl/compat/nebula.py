@@ -24,9 +24,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core, _start
+from pawl._ckpt._mounts import is_bucket, root_name
 from pawl._ckpt._saver import at_exit
 from pawl.engine import AsIs, Building, Engine, Found, step_of
-from pawl.errors import PawlError
+from pawl.errors import PawlError, error
 
 if TYPE_CHECKING:
     from pawl._ckpt._saver import Save
@@ -212,7 +213,8 @@ def init(
 ) -> None:
     """Starts the service; calling it again with the same path changes nothing.
 
-    ``persistent_storage_path``: directory that checkpoints are made durable in; None: from
+    ``persistent_storage_path``: directory that checkpoints are made durable in, or the address of a
+    bucket (``s3://BUCKET/PREFIX``); None: from
     NEBULA_PERSISTENT_STORAGE_PATH, else they stay in memory. ``persistent_time_interval``: seconds
     between two durable checkpoints (100); 0: every one is made durable.
     ``num_of_version_in_retention``: versions kept in memory; Pawl keeps two, whatever the value.
@@ -351,6 +353,12 @@ def get_latest_checkpoint_path(
     if found is None or found._found is None or partition_name not in found._found.names:
         return None
     root = _path(persist_path) or _current().engine.root
+    if is_bucket(root):
+        raise error(
+            "PAWL_ENOTSUP",
+            f"get_latest_checkpoint_path: {root} is a bucket, whose files have no paths: call "
+            "get_latest_checkpoint().load(), or copy them by pawl ckpt export",
+        )
     path = os.path.join(root, found.tag, partition_name)
     if _current().engine.rank == 0:
         _start.resumed(os.path.dirname(path))
@@ -441,7 +449,9 @@ def _find(tag: str | None, persist_path: Any) -> Checkpoint | None:
 
 def _is_current(path: str) -> bool:
     mine = _current().path
-    return mine is not None and os.path.realpath(path) == os.path.realpath(mine)
+    if mine is None or is_bucket(path):
+        return path == mine
+    return os.path.realpath(path) == os.path.realpath(mine)
 
 
 def _path(value: Any) -> str | None:
@@ -450,7 +460,7 @@ def _path(value: Any) -> str | None:
         value = value[0]
     if value is None or value == "":
         return None
-    return os.path.abspath(os.fspath(value))
+    return root_name(value)
 
 
 def _tag(value: Any) -> str | None:

@@ -43,6 +43,7 @@ from torch.futures import Future
 
 from pawl import _core, _start
 from pawl._ckpt import _fence
+from pawl._ckpt._mounts import is_bucket, root_name
 from pawl._ckpt._overlap import Buffer, Copied, Overlap, copies
 from pawl._ckpt._shards import Shape, Shard, is_dtensor
 from pawl.engine import AsIs, Building, Engine
@@ -175,7 +176,7 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-# Real path of a root -> its engine, and options.
+# Real path of a root, or address of a bucket -> its engine, and options.
 _engines: dict[str, tuple[Engine, dict[str, Any]]] = {}
 
 
@@ -183,7 +184,8 @@ def _engine(root: str | os.PathLike[str], options: dict[str, Any]) -> Engine:
     """The Engine that writers of this process share for a root: scripts make a new
     writer for each save.
     """
-    path = os.path.realpath(root)
+    path = root_name(root)
+    path = path if is_bucket(path) else os.path.realpath(path)
     engine, made_with = _engines.get(path, (None, {}))
     if engine is None or engine.closed:
         engine, made_with = _engines[path] = Engine(root, **options), options
@@ -349,7 +351,7 @@ class PawlReader(StorageReader):
     ) -> None:
         super().__init__()
         self._engine = where if isinstance(where, Engine) else None
-        self.root = where.root if isinstance(where, Engine) else os.path.abspath(os.fspath(where))
+        self.root = where.root if isinstance(where, Engine) else root_name(where)
         self._default = tag
         self._tag: str | None = tag
         self._trust = trust
@@ -460,7 +462,7 @@ class PawlReader(StorageReader):
         if self._engine is not None:
             found = self._engine.find()
             return None if found is None else found.tag
-        if not os.path.isdir(self.root):
+        if not is_bucket(self.root) and not os.path.isdir(self.root):
             return None
         listed = _core.list_root(self.root)
         tags = [one["tag"] for one in listed if one["level"] == "durable"]
@@ -585,7 +587,7 @@ def _tag_of(checkpoint_id: str | os.PathLike[str] | None, root: str) -> str | No
     if not checkpoint_id:
         return None
     path = os.fspath(checkpoint_id)
-    parent, tag = os.path.split(os.path.abspath(path))
+    parent, tag = os.path.split(path if is_bucket(path) else os.path.abspath(path))
     return tag if "/" in path and parent == root else path
 
 

@@ -141,6 +141,12 @@ static int ensure_root(struct persist *persist, struct pawl_err *err)
 	if (persist->root && tags_root_holds(persist->root)) {
 		return 0;
 	}
+	if (persist->root && store_is_flat(tags_root_store(persist->root))) {
+		/* This agent never takes the root back: the newer owner goes on. */
+		return pawl_err_set(err, PAWL_EPEER,
+			"another job has taken the root, or this one was started again elsewhere: "
+			"nothing more is saved here");
+	}
 	if (persist->root) {
 		alerts_put(&persist->alerts, ALERT_ONCE, NULL,
 			"the directory was removed, or another one is in its place: checkpoints "

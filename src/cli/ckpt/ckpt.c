@@ -65,6 +65,13 @@ static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	int rv;
 
 	snprintf(job, sizeof(job), "pawl %s", command->name);
+	if (!root->take && tags_root_held(root->root)) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s is in use by %s: wait until that has ended, or add --take if it is "
+			"gone; "
+			"it could save nothing more",
+			root->path, tags_root_holder(root->root, holder) ? holder : "a job");
+	}
 	rv = tags_root_lock(root->root, job, true, err);
 	if (rv == PAWL_EBUSY) {
 		return pawl_err_set(err, rv, "%s is in use by %s: wait until that has ended",

@@ -8,9 +8,17 @@
 
 struct pawl_tensor;
 
+/* Row of the options of a command that changes a root. */
+#define CKPT_TAKE                                                                                  \
+	{                                                                                          \
+		"--take", 0, NULL,                                                                 \
+			"take a root in a bucket from a job that is gone without closing it"       \
+	}
+
 /* A root and the tags in it. Zero-initialise. */
 struct ckpt_root {
 	const char *path;       /* path of the root, as given */
+	bool take;              /* --take: take a root in a bucket although a job may have it */
 	struct tags_root *root; /* locked by ckpt_root_own and ckpt_root_make */
 	struct tag_info *tags;  /* ascending by step; all is checked but the contents of files */
 	size_t tags_n;          /* number of entries in tags */

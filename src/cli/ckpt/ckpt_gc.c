@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum option { JSON, BAD, KEEP, KEEP_EVERY, DRY };
+enum option { JSON, BAD, KEEP, KEEP_EVERY, DRY, TAKE };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "print one JSON document"},
@@ -23,6 +23,7 @@ static const struct cli_option options[] = {
 	[KEEP_EVERY] = {"--keep-every", 0, "K",
 		"but keep checkpoints whose step is a multiple of K"},
 	[DRY] = {"--dry-run", 'n', NULL, "only print what would be removed"},
+	[TAKE] = CKPT_TAKE,
 	{NULL},
 };
 
@@ -166,7 +167,9 @@ static int read_option(struct cli_reader *reader, struct cleaning *cleaning, int
 		cleaning->bad = true;
 		return 0;
 	default:
-		*(what == DRY ? &cleaning->report.dry : &cleaning->report.json) = true;
+		*(what == DRY                  ? &cleaning->report.dry
+				: what == TAKE ? &cleaning->root.take
+					       : &cleaning->report.json) = true;
 		return 0;
 	}
 }

@@ -29,7 +29,7 @@
 #define RANKS_MAX 65536u       /* numbers of ranks are below this */
 #define TABLE_MAX (256u << 20) /* bytes of a tensor table */
 
-enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
+enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON, TAKE };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "print one JSON document"},
@@ -41,6 +41,7 @@ static const struct cli_option options[] = {
 	[TRUST] = {"--trust", 0, NULL, "allow pickles in SRC to run code"},
 	[FORCE] = {"--force", 0, NULL, "replace an existing checkpoint of that step"},
 	[PYTHON] = {"--python", 0, "PATH", "Python interpreter (the environment's)"},
+	[TAKE] = CKPT_TAKE,
 	{NULL},
 };
 
@@ -419,6 +420,9 @@ static int read_option(struct import *import, struct cli_reader *reader, int wha
 		return 0;
 	case TRUST:
 		import->trust = true;
+		return 0;
+	case TAKE:
+		import->root.take = true;
 		return 0;
 	default:
 		*(what == FORCE ? &import->force : &import->json) = true;

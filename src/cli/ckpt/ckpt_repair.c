@@ -19,11 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum option { JSON, DRY };
+enum option { JSON, DRY, TAKE };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[DRY] = {"--dry-run", 'n', NULL, "only print what would be done"},
+	[TAKE] = CKPT_TAKE,
 	{NULL},
 };
 
@@ -187,6 +188,8 @@ static int main_repair(const struct cli_command *command, int argc, char **argv)
 			return cli_usage(command, "unexpected argument %s", reader.value);
 		} else if (rv == CLI_ARG) {
 			repair.path = reader.value;
+		} else if (rv == TAKE) {
+			repair.root.take = true;
 		} else {
 			*(rv == DRY ? &repair.report.dry : &repair.report.json) = true;
 		}

@@ -7,12 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum option { JSON, FORCE, DRY };
+enum option { JSON, FORCE, DRY, TAKE };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "print one JSON document"},
 	[FORCE] = {"--force", 0, NULL, "also remove pinned ones and the last complete one"},
 	[DRY] = {"--dry-run", 'n', NULL, "only print what would be removed"},
+	[TAKE] = CKPT_TAKE,
 	{NULL},
 };
 
@@ -136,6 +137,8 @@ static int read_line(struct cli_reader *reader, struct removal *removal)
 			removal->names[removal->names_n++] = reader->value;
 		} else if (what == FORCE) {
 			removal->force = true;
+		} else if (what == TAKE) {
+			removal->root.take = true;
 		} else {
 			*(what == DRY ? &removal->report.dry : &removal->report.json) = true;
 		}

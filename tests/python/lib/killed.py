@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 
 import torch
 
 import pawl
 
+JOB = os.environ.get("KILLED_JOB", "killed")
 SIZES = (3, 70_000, 300_000, 1_000)  # elements: below and above the size that is watched
 
 
@@ -63,7 +65,7 @@ class Setter(torch.optim.Optimizer):
 def train(root: str, steps: int) -> None:
     model = Model()
     optimizer = Setter(model)
-    ckpt = pawl.Checkpointer(root, keep=2, persist_every=0.05, job="killed")
+    ckpt = pawl.Checkpointer(root, keep=2, persist_every=0.05, job=JOB)
     state = {"model": model, "optimizer": optimizer}
     first = ckpt.restore(state) or 0
     print(f"start {first}", flush=True)
@@ -80,7 +82,7 @@ def train(root: str, steps: int) -> None:
 
 def check(root: str) -> None:
     model = Model()
-    ckpt = pawl.Checkpointer(root, job="killed")
+    ckpt = pawl.Checkpointer(root, job=JOB)
     step = ckpt.restore({"model": model})
     print("nothing" if step is None else f"step {step} {sha256(model.parts())}", flush=True)
     ckpt.close()

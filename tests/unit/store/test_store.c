@@ -1,8 +1,12 @@
 /* One suite that every store passes: what store.h promises, and no more. Run against posix
  * (io_uring and threads), mem, and the fault store while it behaves; the flat stores pass what does
- * not need directories (test_store_flat.c has what only they do). */
+ * not need directories (test_store_flat.c has what only they do). The bucket is on a server of the
+ * test's own, or on a real one: PAWL_TEST_BUCKET is the address of a bucket on it; test_buckets.py
+ * starts such servers. */
 #include "../lib/expect.h"
+#include "../lib/s3_server.h"
 #include "../lib/seed.h"
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/rng.h"
 #include "store/dirs.h"
@@ -21,7 +25,9 @@
 static uint64_t seed;
 static struct store *store;
 static struct pawl_err err;
-static char root[64]; /* root of a posix store */
+static char root[64];            /* root of a posix store */
+static uint64_t buckets;         /* opened so far */
+static struct s3_server *server; /* has the buckets, unless PAWL_TEST_BUCKET names one */
 
 /* ---- the stores ---- */
 
@@ -110,6 +116,28 @@ static int open_flat_fault(void **state)
 
 	return store_mem_open_flat(&inner, &err) != 0 ||
 		store_fault_open(inner, NULL, &store, &err) != 0;
+}
+
+static int open_bucket(void **state)
+{
+	const char *bucket = getenv("PAWL_TEST_BUCKET");
+	char address[512];
+
+	snprintf(address, sizeof(address), "%s/%d-%" PRIu64, bucket != NULL ? bucket : S3_ADDRESS,
+		(int)getpid(), ++buckets);
+	return store_bucket_open(address, &store, &err);
+}
+
+static int close_bucket(void **state)
+{
+	char names[64][STORE_NAME_MAX] = {{0}};
+	int rv = store_list(store, "", empty_dir, names, &err);
+
+	for (unsigned i = 0; rv == 0 && names[i][0] != '\0'; i++) {
+		rv = store_remove(store, names[i], &err);
+	}
+	store_close(store);
+	return rv;
 }
 
 static int close_any(void **state)
@@ -685,12 +713,13 @@ static const struct kind kinds[] = {
 	{"fault", open_fault, close_any},
 	{"flat mem", open_flat, close_any},
 	{"flat fault", open_flat_fault, close_any},
+	{"bucket", open_bucket, close_bucket},
 };
 
 #define BEHAVIOURS_N (sizeof(behaviours) / sizeof(behaviours[0]))
 #define KINDS_N      (sizeof(kinds) / sizeof(kinds[0]))
 #define FLAT_N       5u /* behaviours that need no directories */
-#define FLAT_KINDS_N 2u
+#define FLAT_KINDS_N 3u
 
 static char names[KINDS_N][BEHAVIOURS_N][64];
 
@@ -705,6 +734,23 @@ static void list_tests(struct CMUnitTest *tests, size_t n, size_t k)
 	}
 }
 
+static int start_server(void **state)
+{
+	if (getenv("PAWL_TEST_BUCKET") == NULL) {
+		server = s3_server_start();
+		s3_server_setenv(server);
+	}
+	return 0;
+}
+
+static int stop_server(void **state)
+{
+	if (server != NULL) {
+		s3_server_stop(server);
+	}
+	return 0;
+}
+
 int main(void)
 {
 	struct CMUnitTest tests[(KINDS_N - FLAT_KINDS_N) * BEHAVIOURS_N + FLAT_KINDS_N * FLAT_N];
@@ -717,5 +763,6 @@ int main(void)
 		n += of_kind;
 	}
 	seed = test_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	ASSERT(n == sizeof(tests) / sizeof(tests[0]));
+	return cmocka_run_group_tests(tests, start_server, stop_server);
 }

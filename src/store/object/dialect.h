@@ -1,0 +1,41 @@
+/* What differs between the services, as functions from an operation to a request, and from an
+ * answer to its results. Pure: nothing here does I/O. */
+#ifndef STORE_OBJECT_DIALECT_H
+#define STORE_OBJECT_DIALECT_H
+
+#include "store/object/object.h"
+#include "store/object/object_request.h"
+
+/* Where a bucket is. */
+struct object_place {
+	struct object_url url;
+	char endpoint[OBJECT_ENDPOINT_MAX]; /* "http[s]://HOST[:PORT]" */
+	char region[OBJECT_NAME_MAX];       /* known to the signer */
+	bool in_host;    /* the endpoint's host names the bucket; else the path does */
+	bool bare_etags; /* see object_use_bare_etags */
+};
+
+struct object_dialect {
+	/* Finds the place, once region and endpoint are known ("": not set). PAWL_EINVAL. */
+	int (*locate)(struct object_place *place, const char *region, const char *endpoint,
+		struct pawl_err *err);
+	/* Fills the request, without signature. PAWL_ENOMEM; PAWL_ELIMIT: it is too long. A body of
+	 * the dialect's own goes into op->body_text. */
+	int (*build)(const struct object_place *place, struct object_op *op,
+		struct object_request *request, struct pawl_err *err);
+	/*
+	 * Reads an answer with status 2xx, or one without a body to read, into the results of op.
+	 * PAWL_EIO: it makes no sense, and the request may be tried again; op->code is set if it is
+	 * an error in spite of its status.
+	 */
+	int (*read)(struct object_op *op, struct pawl_err *err);
+	/* Reads an error: sets op->code, and message (of OBJECT_MESSAGE_MAX bytes) if there is one;
+	 * region (of OBJECT_NAME_MAX bytes) if the answer names another one. Else they are "". */
+	void (*read_error)(struct object_op *op, char *message, char *region);
+};
+
+#define OBJECT_MESSAGE_MAX 256u
+
+extern const struct object_dialect s3_dialect;
+
+#endif

@@ -1,0 +1,660 @@
+/* Objects and uploads in memory: see s3_objects.h. */
+#include "s3_objects.h"
+
+#include "base/assert.h"
+#include "base/crc.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ETAG_MAX  64u
+#define PARTS_MAX 10000u
+
+struct object {
+	char *key;      /* owned */
+	uint8_t *bytes; /* owned */
+	size_t len_bytes;
+	char etag[ETAG_MAX]; /* with quotes */
+};
+
+struct part {
+	uint8_t *bytes; /* owned; NULL: not there */
+	size_t len_bytes;
+	char etag[ETAG_MAX];
+	char sum[9]; /* CRC-32C, in base64 */
+};
+
+struct upload {
+	struct upload *next;
+	char id[32];
+	char *key;           /* owned */
+	bool sums;           /* parts have checksums */
+	struct part *parts;  /* owned; PARTS_MAX */
+	char done[ETAG_MAX]; /* etag of the object that it became; "": it is open */
+};
+
+struct s3_objects {
+	struct object *objects; /* owned; by key */
+	size_t n;
+	struct upload *uploads; /* owned; the oldest first */
+	unsigned versions;      /* etags given so far */
+};
+
+/* ---- objects ---- */
+
+struct s3_objects *s3_objects_open(void)
+{
+	return s3_need(calloc(1, sizeof(struct s3_objects)));
+}
+
+static void free_upload(struct upload *upload)
+{
+	for (unsigned i = 0; i < PARTS_MAX; i++) {
+		free(upload->parts[i].bytes);
+	}
+	free(upload->parts);
+	free(upload->key);
+	free(upload);
+}
+
+void s3_objects_clear(struct s3_objects *objects)
+{
+	for (size_t i = 0; i < objects->n; i++) {
+		free(objects->objects[i].key);
+		free(objects->objects[i].bytes);
+	}
+	objects->n = 0;
+	while (objects->uploads != NULL) {
+		struct upload *upload = objects->uploads;
+
+		objects->uploads = upload->next;
+		free_upload(upload);
+	}
+}
+
+void s3_objects_close(struct s3_objects *objects)
+{
+	s3_objects_clear(objects);
+	free(objects->objects);
+	free(objects);
+}
+
+/* Returns the index of the first object whose key is not less. */
+static size_t find_place(const struct s3_objects *objects, const char *key)
+{
+	size_t low = 0, high = objects->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (strcmp(objects->objects[middle].key, key) < 0) {
+			low = middle + 1;
+		} else {
+			high = middle;
+		}
+	}
+	return low;
+}
+
+static struct object *find_object(const struct s3_objects *objects, const char *key)
+{
+	size_t i = find_place(objects, key);
+
+	return i < objects->n && strcmp(objects->objects[i].key, key) == 0 ? &objects->objects[i]
+									   : NULL;
+}
+
+/* Keeps an object; takes bytes over. */
+static struct object *keep_object(struct s3_objects *objects, const char *key, uint8_t *bytes,
+	size_t len_bytes, unsigned parts_n)
+{
+	struct object *object = find_object(objects, key);
+	size_t i = find_place(objects, key);
+
+	if (object == NULL) {
+		objects->objects =
+			s3_need(realloc(objects->objects, (objects->n + 1) * sizeof(*object)));
+		object = &objects->objects[i];
+		memmove(object + 1, object, (objects->n - i) * sizeof(*object));
+		objects->n++;
+		*object = (struct object){.key = s3_need(strdup(key))};
+	}
+	free(object->bytes);
+	object->bytes = bytes;
+	object->len_bytes = len_bytes;
+	snprintf(object->etag, sizeof(object->etag), parts_n > 0 ? "\"%032x-%u\"" : "\"%032x\"",
+		++objects->versions, parts_n);
+	return object;
+}
+
+bool s3_objects_hold(const struct s3_objects *objects, const char *key, const void *bytes,
+	size_t len_bytes)
+{
+	const struct object *object = find_object(objects, key);
+
+	return object != NULL && object->len_bytes == len_bytes &&
+		(len_bytes == 0 || memcmp(object->bytes, bytes, len_bytes) == 0);
+}
+
+/* Compares an If-Match with an etag. */
+static bool matches(const struct s3_settings *settings, const char *match, const char *etag)
+{
+	size_t len_bytes = strlen(etag) - 2;
+
+	if (!settings->bare_etags) {
+		return strcmp(match, etag) == 0;
+	}
+	return strlen(match) == len_bytes && strncmp(match, etag + 1, len_bytes) == 0;
+}
+
+/* Answers with an error if a condition does not hold. Returns whether they all do. */
+static bool check_conditions(const struct s3_settings *settings, const struct s3_request *request,
+	const struct object *object, struct s3_answer *answer)
+{
+	const char *none = s3_request_field(request, "if-none-match");
+	const char *match = s3_request_field(request, "if-match");
+
+	if (settings->ignores_conditions && request->kind != S3_GET) {
+		return true;
+	}
+	if (match != NULL && object == NULL) {
+		s3_answer_error(request, answer, 404, "NoSuchKey", "");
+		return false;
+	}
+	if ((none != NULL && strcmp(none, "*") == 0 && object != NULL) ||
+		(match != NULL && !matches(settings, match, object->etag))) {
+		s3_answer_error(request, answer, 412, "PreconditionFailed", "");
+		return false;
+	}
+	return true;
+}
+
+/* Answers with an error if the body is not what its checksum says. */
+static bool check_sum(const struct s3_request *request, char sum[9], struct s3_answer *answer)
+{
+	const char *want = s3_request_field(request, "x-amz-checksum-crc32c");
+
+	s3_write_base64(crc32c(0, request->body, request->body_bytes), sum);
+	if (want == NULL) {
+		return true;
+	}
+	if (strcmp(want, sum) != 0) {
+		s3_answer_error(request, answer, 400, "BadDigest", "");
+		return false;
+	}
+	s3_answer_field(answer, "x-amz-checksum-crc32c: %s", sum);
+	return true;
+}
+
+static uint8_t *copy_body(const struct s3_request *request)
+{
+	uint8_t *bytes = s3_need(malloc(request->body_bytes + 1));
+
+	if (request->body_bytes > 0) {
+		memcpy(bytes, request->body, request->body_bytes);
+	}
+	return bytes;
+}
+
+static void put_object(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	struct object *object = find_object(objects, request->key);
+	char sum[9];
+
+	if (!check_conditions(settings, request, object, answer) ||
+		!check_sum(request, sum, answer)) {
+		return;
+	}
+	object = keep_object(objects, request->key, copy_body(request), request->body_bytes, 0);
+	s3_answer_field(answer, "ETag: %s", object->etag);
+}
+
+/* Adds the bytes of a range, or of the whole object. */
+static void get_object(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	const struct object *object = find_object(objects, request->key);
+	const char *range = s3_request_field(request, "range");
+	size_t from = 0, to;
+
+	if (object == NULL) {
+		s3_answer_error(request, answer, 404, "NoSuchKey", "");
+		return;
+	}
+	if (!check_conditions(settings, request, object, answer)) {
+		return;
+	}
+	to = object->len_bytes;
+	if (range != NULL && sscanf(range, "bytes=%zu-%zu", &from, &to) == 2) {
+		to = to + 1 < object->len_bytes ? to + 1 : object->len_bytes;
+		if (from >= object->len_bytes) {
+			s3_answer_error(request, answer, 416, "InvalidRange", "");
+			return;
+		}
+		answer->status = 206;
+		s3_answer_field(answer, "Content-Range: bytes %zu-%zu/%zu", from, to - 1,
+			object->len_bytes);
+	}
+	s3_answer_field(answer, "ETag: %s", object->etag);
+	s3_answer_field(answer, "Content-Type: binary/octet-stream");
+	answer->length_bytes = to - from;
+	if (request->kind != S3_HEAD) {
+		s3_text_add(&answer->body, object->bytes + from, to - from);
+	}
+}
+
+static void delete_object(struct s3_objects *objects, const struct s3_request *request,
+	struct s3_answer *answer)
+{
+	struct object *object = find_object(objects, request->key);
+
+	answer->status = 204;
+	if (object != NULL) {
+		free(object->key);
+		free(object->bytes);
+		objects->n--;
+		memmove(object, object + 1,
+			(size_t)(objects->objects + objects->n - object) * sizeof(*object));
+	}
+}
+
+/* ---- lists ---- */
+
+/* Where a list is. */
+struct listing {
+	char prefix[S3_NAME_MAX];
+	char delimiter[8];
+	char after[S3_NAME_MAX]; /* the page begins behind this key, or what begins with it */
+	bool encoded;
+	unsigned keys_max;
+};
+
+static void add_key(const struct listing *listing, struct s3_text *body, const char *key)
+{
+	if (listing->encoded) {
+		s3_text_encode(body, key);
+		return;
+	}
+	for (; *key != '\0'; key++) {
+		const char *entity = *key == '&' ? "&amp;" : *key == '<' ? "&lt;" : NULL;
+
+		if (entity != NULL) {
+			s3_text_print(body, "%s", entity);
+		} else {
+			s3_text_add(body, key, 1);
+		}
+	}
+}
+
+/* Returns the length of the common prefix that a key belongs to; 0: it stands for itself. */
+static size_t common_bytes(const struct listing *listing, const char *key)
+{
+	size_t skip = strlen(listing->prefix);
+	const char *at =
+		listing->delimiter[0] != '\0' ? strstr(key + skip, listing->delimiter) : NULL;
+
+	return at != NULL ? (size_t)(at - key) + strlen(listing->delimiter) : 0;
+}
+
+static bool is_before(const struct listing *listing, const char *key)
+{
+	size_t len_bytes = strlen(listing->after);
+	bool folder = len_bytes > 0 && listing->delimiter[0] != '\0' &&
+		listing->after[len_bytes - 1] == '/';
+
+	return len_bytes > 0 &&
+		(strcmp(key, listing->after) <= 0 ||
+			(folder && strncmp(key, listing->after, len_bytes) == 0));
+}
+
+/* Writes the results of a page. Returns whether there are more; last: the last one on it. */
+static bool list_page(const struct s3_objects *objects, const struct listing *listing,
+	struct s3_text *body, char last[S3_NAME_MAX])
+{
+	size_t skip = strlen(listing->prefix);
+	unsigned n = 0;
+
+	last[0] = '\0';
+	for (size_t i = find_place(objects, listing->prefix); i < objects->n; i++) {
+		const struct object *object = &objects->objects[i];
+		size_t common = 0;
+
+		if (strncmp(object->key, listing->prefix, skip) != 0) {
+			break;
+		}
+		common = common_bytes(listing, object->key);
+		if (is_before(listing, object->key) ||
+			(common > 0 && strlen(last) == common &&
+				strncmp(object->key, last, common) == 0)) {
+			continue;
+		}
+		if (n++ == listing->keys_max) {
+			return true;
+		}
+		snprintf(last, S3_NAME_MAX, "%.*s", common > 0 ? (int)common : (int)S3_NAME_MAX - 1,
+			object->key);
+		s3_text_print(body, common > 0 ? "<CommonPrefixes><Prefix>" : "<Contents><Key>");
+		add_key(listing, body, last);
+		if (common > 0) {
+			s3_text_print(body, "</Prefix></CommonPrefixes>");
+		} else {
+			s3_text_print(body,
+				"</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+				"<ETag>&quot;%.*s&quot;</ETag><Size>%zu</Size>"
+				"<StorageClass>STANDARD</StorageClass></Contents>",
+				(int)strlen(object->etag) - 2, object->etag + 1, object->len_bytes);
+		}
+	}
+	return false;
+}
+
+static void list_objects(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	struct listing listing = {.keys_max = 1000};
+	char value[S3_LINE_MAX];
+	char last[S3_NAME_MAX];
+	bool more;
+
+	s3_request_param(request, "prefix", listing.prefix, sizeof(listing.prefix));
+	s3_request_param(request, "delimiter", listing.delimiter, sizeof(listing.delimiter));
+	if (s3_request_param(request, "continuation-token", value, sizeof(value))) {
+		ASSERT(strncmp(value, "behind:", 7) == 0);
+		snprintf(listing.after, sizeof(listing.after), "%.*s", (int)S3_NAME_MAX - 1,
+			value + 7);
+	}
+	if (s3_request_param(request, "max-keys", value, sizeof(value))) {
+		listing.keys_max = (unsigned)strtoul(value, NULL, 10);
+	}
+	if (settings->page_max > 0 && listing.keys_max > settings->page_max) {
+		listing.keys_max = settings->page_max;
+	}
+	listing.encoded = s3_request_param(request, "encoding-type", value, sizeof(value));
+	s3_answer_field(answer, "Content-Type: application/xml");
+	s3_text_print(&answer->body,
+		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+		"<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/"
+		"2006-03-01/\"><Name>" S3_BUCKET "</Name><Prefix>");
+	add_key(&listing, &answer->body, listing.prefix);
+	s3_text_print(&answer->body, "</Prefix><MaxKeys>%u</MaxKeys>", listing.keys_max);
+	more = list_page(objects, &listing, &answer->body, last);
+	s3_text_print(&answer->body, "<IsTruncated>%s</IsTruncated>", more ? "true" : "false");
+	if (more) {
+		s3_text_print(&answer->body, "<NextContinuationToken>behind:");
+		listing.encoded = false;
+		add_key(&listing, &answer->body, last);
+		s3_text_print(&answer->body, "</NextContinuationToken>");
+	}
+	s3_text_print(&answer->body, "</ListBucketResult>");
+}
+
+/* ---- uploads in parts ---- */
+
+unsigned s3_objects_uploads(const struct s3_objects *objects)
+{
+	unsigned n = 0;
+
+	for (const struct upload *u = objects->uploads; u != NULL; u = u->next) {
+		n += u->done[0] == '\0';
+	}
+	return n;
+}
+
+/* Returns the upload that a request names, or answers that there is none. */
+static struct upload *find_upload(struct s3_objects *objects, const struct s3_request *request,
+	struct s3_answer *answer)
+{
+	char id[S3_LINE_MAX];
+	struct upload *upload = objects->uploads;
+
+	s3_request_param(request, "uploadId", id, sizeof(id));
+	while (upload != NULL &&
+		(strcmp(upload->id, id) != 0 || strcmp(upload->key, request->key) != 0)) {
+		upload = upload->next;
+	}
+	if (upload == NULL) {
+		s3_answer_error(request, answer, 404, "NoSuchUpload", "");
+	}
+	return upload;
+}
+
+static void drop_upload(struct s3_objects *objects, struct upload *upload)
+{
+	struct upload **at = &objects->uploads;
+
+	while (*at != upload) {
+		at = &(*at)->next;
+	}
+	*at = upload->next;
+	free_upload(upload);
+}
+
+static void begin_upload(struct s3_objects *objects, const struct s3_request *request,
+	struct s3_answer *answer)
+{
+	struct upload *upload = s3_need(calloc(1, sizeof(*upload)));
+	struct upload **end = &objects->uploads;
+	const char *algorithm = s3_request_field(request, "x-amz-checksum-algorithm");
+
+	while (*end != NULL) {
+		end = &(*end)->next;
+	}
+	*end = upload;
+	snprintf(upload->id, sizeof(upload->id), "upload+%u/=", ++objects->versions);
+	upload->key = s3_need(strdup(request->key));
+	upload->parts = s3_need(calloc(PARTS_MAX, sizeof(*upload->parts)));
+	upload->sums = algorithm != NULL && strcmp(algorithm, "CRC32C") == 0;
+	s3_text_print(&answer->body,
+		"<InitiateMultipartUploadResult><Bucket>" S3_BUCKET "</Bucket><UploadId>%s"
+		"</UploadId></InitiateMultipartUploadResult>",
+		upload->id);
+}
+
+static void put_part(struct s3_objects *objects, const struct s3_request *request,
+	struct s3_answer *answer)
+{
+	struct upload *upload = find_upload(objects, request, answer);
+	char value[16];
+	unsigned number;
+	struct part *part;
+
+	if (upload == NULL) {
+		return;
+	}
+	s3_request_param(request, "partNumber", value, sizeof(value));
+	number = (unsigned)strtoul(value, NULL, 10);
+	if (number < 1 || number > PARTS_MAX || upload->done[0] != '\0') {
+		s3_answer_error(request, answer, 400, "InvalidArgument", "");
+		return;
+	}
+	if (upload->sums && s3_request_field(request, "x-amz-checksum-crc32c") == NULL) {
+		s3_answer_error(request, answer, 400, "InvalidRequest", "");
+		return;
+	}
+	part = &upload->parts[number - 1];
+	if (!check_sum(request, value, answer)) {
+		return;
+	}
+	memcpy(part->sum, value, sizeof(part->sum));
+	free(part->bytes);
+	part->bytes = copy_body(request);
+	part->len_bytes = request->body_bytes;
+	snprintf(part->etag, sizeof(part->etag), "\"%032x\"", ++objects->versions);
+	s3_answer_field(answer, "ETag: %s", part->etag);
+}
+
+/* Gets the text between two tags, with quotes decoded. Returns where it ends, or NULL. */
+static const char *between(const char *from, const char *tag, char *out, size_t size_bytes)
+{
+	char opens[32];
+	const char *at, *end;
+	size_t n = 0;
+
+	snprintf(opens, sizeof(opens), "<%s>", tag);
+	at = strstr(from, opens);
+	end = at != NULL ? strchr(at + 1, '<') : NULL;
+	if (end == NULL) {
+		return NULL;
+	}
+	for (at += strlen(opens); at < end; at++) {
+		bool quote = strncmp(at, "&quot;", 6) == 0;
+
+		ASSERT(n + 1 < size_bytes);
+		out[n] = *at;
+		if (quote) {
+			out[n] = '"';
+		}
+		n++;
+		at += quote ? 5 : 0;
+	}
+	out[n] = '\0';
+	return end;
+}
+
+/* Reads the next part of the list. Returns where it ends, or NULL: it is wrong, see code. */
+static const char *read_part(const struct upload *upload, const char *at, unsigned *number,
+	const char **code)
+{
+	char value[128];
+	const struct part *part;
+	unsigned before = *number;
+	const char *sum;
+
+	at = between(at, "PartNumber", value, sizeof(value));
+	*number = at != NULL ? (unsigned)strtoul(value, NULL, 10) : 0;
+	*code = at != NULL && *number <= before ? "InvalidPartOrder" : "InvalidPart";
+	if (*number <= before || *number > PARTS_MAX) {
+		return NULL;
+	}
+	part = &upload->parts[*number - 1];
+	at = between(at, "ETag", value, sizeof(value));
+	if (at == NULL || part->bytes == NULL || strcmp(value, part->etag) != 0) {
+		return NULL;
+	}
+	sum = between(at, "ChecksumCRC32C", value, sizeof(value));
+	return upload->sums && (sum == NULL || strcmp(value, part->sum) != 0) ? NULL : at;
+}
+
+static void answer_completed(const struct upload *upload, struct s3_answer *answer)
+{
+	s3_answer_field(answer, "Content-Type: application/xml");
+	s3_text_print(&answer->body,
+		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<CompleteMultipartUploadResult>"
+		"<Bucket>" S3_BUCKET "</Bucket><ETag>&quot;%.*s&quot;</ETag>"
+		"</CompleteMultipartUploadResult>",
+		(int)strlen(upload->done) - 2, upload->done + 1);
+}
+
+static void complete_upload(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	struct upload *upload = find_upload(objects, request, answer);
+	uint64_t least = settings->part_min_bytes > 0 ? settings->part_min_bytes : S3_PART;
+	const char *at = request->body != NULL ? (const char *)request->body : "";
+	const char *code = "MalformedXML";
+	struct s3_text bytes = {0};
+	struct object *object;
+	unsigned number = 0, n = 0;
+
+	if (upload == NULL || upload->done[0] != '\0') {
+		if (upload != NULL) {
+			answer_completed(upload, answer);
+		}
+		return;
+	}
+	while (at != NULL && (at = strstr(at, "<Part>")) != NULL) {
+		if (n > 0 && upload->parts[number - 1].len_bytes < least) {
+			code = "EntityTooSmall";
+			break;
+		}
+		at = read_part(upload, at, &number, &code);
+		n = at != NULL ? n + 1 : 0;
+		if (at != NULL) {
+			s3_text_add(&bytes, upload->parts[number - 1].bytes,
+				upload->parts[number - 1].len_bytes);
+		}
+	}
+	if (n == 0 || at != NULL) {
+		free(bytes.bytes);
+		s3_answer_error(request, answer, 400, code, "");
+		return;
+	}
+	object = keep_object(objects, request->key, (uint8_t *)bytes.bytes, bytes.len_bytes, n);
+	snprintf(upload->done, sizeof(upload->done), "%s", object->etag);
+	answer_completed(upload, answer);
+	if (!settings->completes_again) {
+		drop_upload(objects, upload);
+	}
+}
+
+/* Markers are not kept to: one page has all. */
+static void list_uploads(const struct s3_objects *objects, const struct s3_request *request,
+	struct s3_answer *answer)
+{
+	char prefix[S3_NAME_MAX];
+
+	s3_request_param(request, "prefix", prefix, sizeof(prefix));
+	s3_text_print(&answer->body, "<ListMultipartUploadsResult><Bucket>" S3_BUCKET "</Bucket>");
+	for (const struct upload *u = objects->uploads; u != NULL; u = u->next) {
+		if (u->done[0] == '\0' && strncmp(u->key, prefix, strlen(prefix)) == 0) {
+			s3_text_print(&answer->body, "<Upload><Key>");
+			s3_text_encode(&answer->body, u->key);
+			s3_text_print(&answer->body, "</Key><UploadId>%s</UploadId></Upload>",
+				u->id);
+		}
+	}
+	s3_text_print(&answer->body,
+		"<IsTruncated>false</IsTruncated></ListMultipartUploadsResult>");
+}
+
+/* ---- all kinds ---- */
+
+void s3_objects_do(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	struct upload *upload;
+
+	answer->status = 200;
+	if (strcmp(request->bucket, S3_BUCKET) != 0) {
+		s3_answer_error(request, answer, 404, "NoSuchBucket", "");
+		return;
+	}
+	switch (request->kind) {
+	case S3_PUT:
+		put_object(objects, settings, request, answer);
+		break;
+	case S3_GET:
+	case S3_HEAD:
+		get_object(objects, settings, request, answer);
+		break;
+	case S3_DELETE:
+		delete_object(objects, request, answer);
+		break;
+	case S3_LIST:
+		list_objects(objects, settings, request, answer);
+		break;
+	case S3_BEGIN:
+		begin_upload(objects, request, answer);
+		break;
+	case S3_PART_PUT:
+		put_part(objects, request, answer);
+		break;
+	case S3_COMPLETE:
+		complete_upload(objects, settings, request, answer);
+		break;
+	case S3_ABORT:
+		upload = find_upload(objects, request, answer);
+		if (upload != NULL) {
+			drop_upload(objects, upload);
+			answer->status = 204;
+		}
+		break;
+	default:
+		list_uploads(objects, request, answer);
+	}
+}

@@ -127,14 +127,25 @@ static void end_ios(struct bucket_part *part, int rv)
 	}
 }
 
+/* Ends the upload of a part whose bytes are about to change: its checksum would not be theirs. */
+static void recall(struct bucket_part *part)
+{
+	part->stale = part->sent;
+	if (part->submitted) {
+		object_cancel(part->file->bucket->client, &part->op);
+		part->submitted = false;
+		part->file->sending--;
+	}
+}
+
 /* Copies bytes into the part's own memory. */
 static void copy_in(struct bucket_part *part, uint64_t at, const void *bytes, uint64_t len_bytes)
 {
+	recall(part);
 	memcpy(part->bounce + at, bytes, len_bytes);
 	if (at <= part->filled_bytes && at + len_bytes > part->filled_bytes) {
 		part->filled_bytes = at + len_bytes;
 	}
-	part->stale = part->sent;
 }
 
 /* Gives the part memory of its own, and ends the transfers that wait in it. */
@@ -453,7 +464,7 @@ int bucket_resize(struct store *store, struct store_file *file, uint64_t size_by
 			return pawl_err_set(err, PAWL_ENOTSUP,
 				"resize %s: its bytes were uploaded before", file->key);
 		}
-		part->stale = part->sent;
+		recall(part);
 		if (part->bounce != NULL && left < file->part_bytes && size_bytes < old_bytes) {
 			memset(part->bounce + left, 0, file->part_bytes - left);
 		}
@@ -487,8 +498,7 @@ static int put_whole(struct store_file *file, struct pawl_err *err)
 	int rv;
 
 	if (part == NULL) {
-		*err = file->err;
-		return file->rv;
+		return pawl_err_set(err, file->rv, "%s", file->err.msg);
 	}
 	part->send_bytes = file->size_bytes;
 	op.crc = sum_part(part);
@@ -607,10 +617,8 @@ static void abort_upload(struct store_file *file)
 	for (uint32_t i = 0; i < file->parts_n && file->sending > 0; i++) {
 		struct bucket_part *part = file->slots[i].part;
 
-		if (part != NULL && part->submitted) {
-			object_cancel(file->bucket->client, &part->op);
-			part->submitted = false;
-			file->sending--;
+		if (part != NULL) {
+			recall(part);
 		}
 	}
 	ASSERT(file->sending == 0);

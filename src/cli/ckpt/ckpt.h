@@ -11,8 +11,7 @@ struct pawl_tensor;
 /* Row of the options of a command that changes a root. */
 #define CKPT_TAKE                                                                                  \
 	{                                                                                          \
-		"--take", 0, NULL,                                                                 \
-			"take a root in a bucket from a job that is gone without closing it"       \
+		"--take", 0, NULL, "take a root in a bucket from a job that has died"              \
 	}
 
 /* A root and the tags in it. Zero-initialise. */

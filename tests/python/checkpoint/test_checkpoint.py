@@ -234,8 +234,11 @@ def test_root_forms(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     with Checkpointer("runs/gpt") as ckpt:
         assert ckpt.root == str(tmp_path / "runs/gpt")
-    with pytest.raises(PawlError, match="s3://bucket/x"):
-        Checkpointer("s3://bucket/x")
+    with Checkpointer("S3://bucket/x/") as ckpt:
+        assert ckpt.root == "s3://bucket/x"
+    for wrong, why in (("ftp://bucket/x", "in a directory, or in a bucket"), ("s3:/b/x", "a str")):
+        with pytest.raises(PawlError, match=why):
+            Checkpointer(wrong)
     with pytest.raises(TypeError):
         Checkpointer(b"bytes")  # type: ignore[arg-type]
 

@@ -106,6 +106,37 @@ static struct store_file *begin_tail(const char *path, uint8_t *bytes)
 	return file;
 }
 
+/* The last part is cut, or written to, while it is uploaded with the checksum of its old bytes. */
+static void files_may_change_while_they_are_uploaded(void **state)
+{
+	uint8_t *bytes = make_bytes(BLOCK, 5);
+	uint8_t *whole = calloc(1, PART + BLOCK);
+	struct store_io io = {.buf = bytes, .len_bytes = BLOCK, .off_bytes = PART, .write = true};
+
+	assert_non_null(whole);
+	memcpy(whole + PART, bytes, BLOCK);
+	spoil(S3_PART_PUT, 1, (struct s3_fault){.kind = S3_STALL});
+	io.file = begin_tail("f", bytes);
+	OK(store_resize(store, io.file, PART + 100, &err));
+	OK(store_sync(store, io.file, &err));
+	store_close_file(store, io.file);
+	assert_true(s3_server_holds(server, "p/f", whole, PART + 100));
+	behave(&(struct s3_settings){.hook = NULL});
+	spoil(S3_PART_PUT, 1, (struct s3_fault){.kind = S3_STALL});
+	io.file = begin_tail("f", bytes);
+	memset(bytes, 'x', BLOCK);
+	memset(whole + PART, 'x', BLOCK);
+	OK(store_submit(store, &io, &err));
+	assert_ptr_equal(store_reap(store, -1), &io);
+	assert_int_equal(io.rv, 0);
+	OK(store_sync(store, io.file, &err));
+	store_close_file(store, io.file);
+	assert_true(s3_server_holds(server, "p/f", whole, PART + BLOCK));
+	assert_int_equal(open_uploads(), 0);
+	free(whole);
+	free(bytes);
+}
+
 static void files_may_be_closed_at_any_time(void **state)
 {
 	uint8_t *bytes = make_bytes(BLOCK, 4);
@@ -478,6 +509,7 @@ int main(void)
 		TEST(uploads_survive_what_happens_to_complete),
 		TEST(uploads_that_vanish_are_named),
 		TEST(refused_uploads_are_dropped),
+		TEST(files_may_change_while_they_are_uploaded),
 		TEST(files_may_be_closed_at_any_time),
 		TEST(files_may_be_removed_while_one_is_written),
 		TEST(ignored_conditions_are_refused),

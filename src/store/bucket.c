@@ -367,7 +367,7 @@ static int look_below(struct bucket *bucket, const char *path, bool *any, struct
 	int rv = bucket_key(bucket, path, true, key, err);
 
 	*any = false;
-	return rv == 0 ? object_do(bucket->client, &op, err) : rv;
+	return rv == 0 ? list_pages(bucket, &op, any, err) : rv; /* a page may be empty */
 }
 
 static int stat_path(struct store *store, const char *path, enum store_kind *kind,

@@ -12,11 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-#define CODE_MAX    128u /* bytes of the name of an error, terminator included */
-#define MESSAGE_MAX 256u /* bytes of its message that are shown, terminator included */
-#define END_MAX     64u  /* bytes of a time, terminator included */
-#define YEAR_MAX    2262 /* later ends are none: nanoseconds since 1970 have no more years */
-#define CLOCK_HINT  "(if it looks right, this machine's clock is wrong)"
+#define CODE_MAX       128u /* bytes of the name of an error, terminator included */
+#define MESSAGE_MAX    256u /* bytes of its message that are shown, terminator included */
+#define END_MAX        64u  /* bytes of a time, terminator included */
+#define YEAR_MAX       2262 /* later ends are none: nanoseconds since 1970 have no more years */
+#define LIFE_MAX_S     315360000 /* seconds that a token lives, at most: ten years */
+#define SECONDS_DIGITS 10u
+#define CLOCK_HINT     "(if it looks right, this machine's clock is wrong)"
 
 void cred_wipe(char *text)
 {
@@ -222,6 +224,76 @@ int cred_key_read_json(struct cred_key *key, const char *text, bool process, int
 
 		rv = cred_key_set(key, &given, now_s, err);
 	}
+	wipe_strings(all);
+	json_decref(all);
+	return rv;
+}
+
+/* Returns a number of seconds, which may be a text; 0: there is none. */
+static int64_t seconds_of(const json_t *all, const char *name)
+{
+	const json_t *value = json_object_get(all, name);
+	const char *text = json_string_value(value);
+	size_t digits = text != NULL ? strspn(text, "0123456789") : 0;
+
+	if (text == NULL) {
+		return json_integer_value(value);
+	}
+	return text[digits] == '\0' && digits > 0 && digits <= SECONDS_DIGITS
+		? strtoll(text, NULL, 10)
+		: 0;
+}
+
+/* Says what an error of OAuth is. Microsoft's numbers, "AADSTS70021: ...", are always shown. */
+static int refuse_oauth(const json_t *all, int status, bool tells, struct pawl_err *err)
+{
+	const char *error = text_of(all, "error");
+	const char *why = or_empty(text_of(all, "error_description"));
+	bool numbered = strncmp(why, "AADSTS", 6) == 0;
+	char code[CODE_MAX];
+	char cut[MESSAGE_MAX];
+	char message[MESSAGE_MAX];
+
+	if (tells) {
+		snprintf(cut, sizeof(cut), "%s", why);
+	} else {
+		snprintf(cut, sizeof(cut), "%.*s",
+			numbered ? 6 + (int)strspn(why + 6, "0123456789") : 0, why);
+	}
+	text_escape(code, sizeof(code), error != NULL ? error : "no error's name");
+	text_escape(message, sizeof(message), cut);
+	return pawl_err_set(err, PAWL_EIO, "it answered %d, %s%s%s", status, code,
+		message[0] != '\0' ? ": " : "", message);
+}
+
+static int set_token(struct cred_key *key, const json_t *all, int64_t now_s, struct pawl_err *err)
+{
+	const char *token = or_empty(text_of(all, "access_token"));
+	int64_t life_s = seconds_of(all, "expires_in");
+
+	if (!json_is_object(all)) {
+		return pawl_err_set(err, PAWL_EIO, "its answer is no JSON of one object");
+	}
+	if (!cred_is_visible(token)) {
+		return pawl_err_set(err, PAWL_EIO, "its access_token is %s",
+			token[0] == '\0' ? "missing" : "none: it has characters that no token has");
+	}
+	if (life_s <= 0 || life_s > LIFE_MAX_S) {
+		return pawl_err_set(err, PAWL_EIO, "its expires_in is no number of seconds");
+	}
+	key->id[0] = '\0';
+	key->secret[0] = '\0';
+	key->end_s = now_s + life_s;
+	return copy(key->token, sizeof(key->token), token, "access_token", err);
+}
+
+int cred_key_read_oauth(struct cred_key *key, int status, const char *text, bool tells,
+	int64_t now_s, struct pawl_err *err)
+{
+	json_t *all = json_loads(text, 0, NULL);
+	int rv = status == 200 ? set_token(key, all, now_s, err)
+			       : refuse_oauth(all, status, tells, err);
+
 	wipe_strings(all);
 	json_decref(all);
 	return rv;

@@ -59,10 +59,8 @@ bool cred_home_path(const struct cred_io *io, const char *path, char *out, size_
 	return n >= 0 && (size_t)n < size_bytes;
 }
 
-/* Sends a request, and again if no answer came or the service failed. *text is the caller's to
- * wipe. */
-static int send_request(const struct cred_io *io, const struct object_request *request,
-	const char *body, int timeout_ms, int *status, char **text, struct pawl_err *err)
+int cred_send(const struct cred_io *io, const struct object_request *request, const char *body,
+	int timeout_ms, int *status, char **text, struct pawl_err *err)
 {
 	if (request->full) {
 		return pawl_err_set(err, PAWL_ELIMIT, "the request does not fit in its limits");
@@ -90,9 +88,7 @@ static void trim_end(char *text)
 	}
 }
 
-/* Reads a token from a file, which may be replaced at any time: so it is read each time. */
-static int read_token(const struct cred_io *io, const char *path, char **token,
-	struct pawl_err *err)
+int cred_read_token(const struct cred_io *io, const char *path, char **token, struct pawl_err *err)
 {
 	int rv = io->read_file(io->user, path, CRED_TOKEN_FILE_MAX, token, err);
 
@@ -110,23 +106,22 @@ static int read_token(const struct cred_io *io, const char *path, char **token,
 	return rv;
 }
 
-/* ---- STS ---- */
+/* ---- forms ---- */
 
-/* A form under way. */
-struct form {
-	char *text;  /* owned; FORM_MAX bytes */
-	size_t n;    /* bytes in use */
-	bool is_cut; /* something did not fit */
-};
+struct cred_form cred_form_begin(void)
+{
+	return (struct cred_form){.text = FAULT_MEM("cred.form", calloc(1, FORM_MAX))};
+}
 
-static void form_add(struct form *form, const char *name, const char *value)
+void cred_form_add(struct cred_form *form, const char *name, const char *value)
 {
 	int n;
 
-	if (value == NULL || value[0] == '\0' || form->is_cut) {
+	if (form->text == NULL || value == NULL || value[0] == '\0' || form->is_cut) {
 		return;
 	}
-	n = snprintf(form->text + form->n, FORM_MAX - form->n, "&%s=", name);
+	n = snprintf(form->text + form->n, FORM_MAX - form->n, "%s%s=", form->n > 0 ? "&" : "",
+		name);
 	form->is_cut = (size_t)n >= FORM_MAX - form->n;
 	if (!form->is_cut) {
 		form->n += (size_t)n;
@@ -136,29 +131,30 @@ static void form_add(struct form *form, const char *name, const char *value)
 	}
 }
 
-/* Begins the form that asks for a role. text is NULL if memory is out. */
-static struct form form_begin(const char *action, const struct cred_role *role)
-{
-	struct form form = {.text = FAULT_MEM("cred.form", calloc(1, FORM_MAX))};
-	bool has_session = role->session != NULL && role->session[0] != '\0';
-
-	if (form.text != NULL) {
-		form.n = (size_t)snprintf(form.text, FORM_MAX, "Action=%s&Version=2011-06-15",
-			action);
-		form_add(&form, "RoleArn", role->arn);
-		form_add(&form, "RoleSessionName", has_session ? role->session : "pawl");
-		form_add(&form, "DurationSeconds", role->duration_s);
-		form_add(&form, "ExternalId", role->external_id);
-	}
-	return form;
-}
-
-static void form_end(struct form *form)
+void cred_form_end(struct cred_form *form)
 {
 	if (form->text != NULL) {
 		explicit_bzero(form->text, FORM_MAX);
 		free(form->text);
+		form->text = NULL;
 	}
+}
+
+/* ---- STS ---- */
+
+/* Begins the form that asks for a role. */
+static struct cred_form ask_for_role(const char *action, const struct cred_role *role)
+{
+	struct cred_form form = cred_form_begin();
+	bool has_session = role->session != NULL && role->session[0] != '\0';
+
+	cred_form_add(&form, "Action", action);
+	cred_form_add(&form, "Version", "2011-06-15");
+	cred_form_add(&form, "RoleArn", role->arn);
+	cred_form_add(&form, "RoleSessionName", has_session ? role->session : "pawl");
+	cred_form_add(&form, "DurationSeconds", role->duration_s);
+	cred_form_add(&form, "ExternalId", role->external_id);
+	return form;
 }
 
 /* Returns whether a region can be part of a host's name. */
@@ -198,7 +194,7 @@ static int find_sts(const struct cred_ask *ask, char endpoint[OBJECT_ENDPOINT_MA
 }
 
 /* Sends a form to STS, signed with by (NULL: not signed), and wipes and frees it. */
-static int ask_sts(const struct cred_ask *ask, struct form *form, const struct cred_key *by,
+static int ask_sts(const struct cred_ask *ask, struct cred_form *form, const struct cred_key *by,
 	struct cred_key *key, struct pawl_err *err)
 {
 	struct object_request request;
@@ -213,7 +209,7 @@ static int ask_sts(const struct cred_ask *ask, struct form *form, const struct c
 			form->is_cut ? "a setting is too long" : "out of memory");
 	}
 	if (rv != 0) {
-		form_end(form);
+		cred_form_end(form);
 		return rv;
 	}
 	request_init(&request, "POST", endpoint);
@@ -226,28 +222,26 @@ static int ask_sts(const struct cred_ask *ask, struct form *form, const struct c
 		sign_aws(&request, &sign, ask->region[0] != '\0' ? ask->region : "us-east-1", "sts",
 			sum, ask->now_s);
 	}
-	rv = send_request(ask->io, &request, form->text, STS_TIMEOUT_MS, &status, &text, err);
+	rv = cred_send(ask->io, &request, form->text, STS_TIMEOUT_MS, &status, &text, err);
 	rv = rv != 0 ? rv : cred_key_read_sts(key, status, text, ask->now_s, err);
 	cred_wipe(text);
 	explicit_bzero(&request, sizeof(request));
-	form_end(form);
+	cred_form_end(form);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "STS at %s", endpoint);
 }
 
 int cred_from_web_identity(const struct cred_ask *ask, const struct cred_role *role,
 	const char *token_file, struct cred_key *key, struct pawl_err *err)
 {
-	struct form form;
+	struct cred_form form;
 	char *token;
-	int rv = read_token(ask->io, token_file, &token, err);
+	int rv = cred_read_token(ask->io, token_file, &token, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	form = form_begin("AssumeRoleWithWebIdentity", role);
-	if (form.text != NULL) {
-		form_add(&form, "WebIdentityToken", token);
-	}
+	form = ask_for_role("AssumeRoleWithWebIdentity", role);
+	cred_form_add(&form, "WebIdentityToken", token);
 	cred_wipe(token);
 	return ask_sts(ask, &form, NULL, key, err);
 }
@@ -255,7 +249,7 @@ int cred_from_web_identity(const struct cred_ask *ask, const struct cred_role *r
 int cred_from_role(const struct cred_ask *ask, const struct cred_role *role,
 	const struct cred_key *by, struct cred_key *key, struct pawl_err *err)
 {
-	struct form form = form_begin("AssumeRole", role);
+	struct cred_form form = ask_for_role("AssumeRole", role);
 
 	return ask_sts(ask, &form, by, key, err);
 }
@@ -314,8 +308,7 @@ static int split_uri(const char *uri, const char *what, struct place *place, str
 	return object_endpoint_parse(endpoint, what, place->endpoint, err);
 }
 
-/* Returns whether an endpoint may be asked without TLS: nobody else can listen in. */
-static bool is_near(const char *endpoint)
+bool cred_is_near(const char *endpoint)
 {
 	static const char *const hosts[] = {"localhost", "[::1]", "169.254.170.2", "169.254.170.23",
 		"[fd00:ec2::23]"};
@@ -354,7 +347,8 @@ static int find_container(const struct cred_io *io, struct place *place, struct 
 		return split_uri(uri, relative_name, place, err);
 	}
 	rv = split_uri(cred_env(io, full_name), full_name, place, err);
-	if (rv == 0 && strncmp(place->endpoint, "http:", 5) == 0 && !is_near(place->endpoint)) {
+	if (rv == 0 && strncmp(place->endpoint, "http:", 5) == 0 &&
+		!cred_is_near(place->endpoint)) {
 		rv = pawl_err_set(err, PAWL_EINVAL,
 			"%s: http only to loopback, 169.254.170.2, 169.254.170.23 and "
 			"[fd00:ec2::23], not to %s: use https",
@@ -369,7 +363,7 @@ static int authorize(const struct cred_io *io, struct object_request *request, s
 	const char *path = cred_env(io, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
 	const char *given = cred_env(io, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
 	char *token = NULL;
-	int rv = path != NULL ? read_token(io, path, &token, err) : 0;
+	int rv = path != NULL ? cred_read_token(io, path, &token, err) : 0;
 
 	if (rv != 0) {
 		return rv;
@@ -401,7 +395,7 @@ int cred_from_container(const struct cred_ask *ask, struct cred_key *key, struct
 	snprintf(request.query, sizeof(request.query), "%s", place.query);
 	rv = authorize(ask->io, &request, err);
 	rv = rv != 0 ? rv
-		     : send_request(ask->io, &request, NULL, NEAR_TIMEOUT_MS, &status, &text, err);
+		     : cred_send(ask->io, &request, NULL, NEAR_TIMEOUT_MS, &status, &text, err);
 	if (rv == 0 && status != 200) {
 		rv = pawl_err_set(err, PAWL_EIO, "it answered %d", status);
 	}
@@ -436,7 +430,7 @@ static int machine_send(const struct machine *m, const char *path, bool for_toke
 	} else {
 		request_add_header(&request, "x-aws-ec2-metadata-token", "%s", m->token);
 	}
-	rv = send_request(m->io, &request, for_token ? "" : NULL,
+	rv = cred_send(m->io, &request, for_token ? "" : NULL,
 		for_token ? PROBE_TIMEOUT_MS : NEAR_TIMEOUT_MS, status, text, err);
 	explicit_bzero(&request, sizeof(request));
 	return rv;

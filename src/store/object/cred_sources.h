@@ -33,6 +33,29 @@ const char *cred_env(const struct cred_io *io, const char *name);
 bool cred_env_is_true(const struct cred_io *io, const char *name);
 /* Writes a path with ~/ made the home directory; false: there is none, or it is too long. */
 bool cred_home_path(const struct cred_io *io, const char *path, char *out, size_t size_bytes);
+/* Returns whether an endpoint of http, "http://HOST[:PORT]", may be told secrets: nobody else can
+ * listen in. */
+bool cred_is_near(const char *endpoint);
+/* Reads a token from a file, which may be replaced at any time: so read it each time. *token is the
+ * caller's to wipe. PAWL_EIO: it cannot be read, or holds no token; PAWL_ELIMIT, PAWL_ENOMEM. */
+int cred_read_token(const struct cred_io *io, const char *path, char **token, struct pawl_err *err);
+/* Sends a request, and again if no answer came or the service failed. *text is the caller's to
+ * wipe. PAWL_ELIMIT: the request is full; else as fetch of struct cred_io. */
+int cred_send(const struct cred_io *io, const struct object_request *request, const char *body,
+	int timeout_ms, int *status, char **text, struct pawl_err *err);
+
+/* A form that a source is sent. */
+struct cred_form {
+	char *text;  /* owned; NULL: there is no memory */
+	size_t n;    /* bytes in use */
+	bool is_cut; /* something did not fit: do not send it */
+};
+
+struct cred_form cred_form_begin(void);
+/* Appends a field, encoded. One without a value (NULL, "") is left out. */
+void cred_form_add(struct cred_form *form, const char *name, const char *value);
+/* Wipes and frees it. */
+void cred_form_end(struct cred_form *form);
 
 /*
  * Each gets a key. PAWL_EIO: the source cannot be read, says no, or gives no usable key;

@@ -11,7 +11,8 @@ struct object_place {
 	struct object_url url;
 	char endpoint[OBJECT_ENDPOINT_MAX]; /* "http[s]://HOST[:PORT]" */
 	char region[OBJECT_NAME_MAX];       /* known to the signer */
-	bool in_host;    /* the endpoint's host names the bucket; else the path does */
+	bool in_host;    /* the endpoint's host names the bucket (Azure: the account); else the
+			  * path does */
 	bool bare_etags; /* see object_use_bare_etags */
 };
 
@@ -20,13 +21,14 @@ struct object_dialect {
 	int (*locate)(struct object_place *place, const char *region, const char *endpoint,
 		struct pawl_err *err);
 	/* Fills the request, without signature. PAWL_ENOMEM; PAWL_ELIMIT: it is too long. A body of
-	 * the dialect's own goes into op->body_text. */
+	 * the dialect's own goes into op->body_text. BUILD_DONE: the service needs no request for
+	 * this; op has its results. */
 	int (*build)(const struct object_place *place, struct object_op *op,
 		struct object_request *request, struct pawl_err *err);
 	/*
 	 * Reads an answer with status 2xx, or one without a body to read, into the results of op.
 	 * PAWL_EIO: it makes no sense, and the request may be tried again; op->code is set if it is
-	 * an error in spite of its status.
+	 * an error in spite of its status. PAWL_ENOENT: it is of a folder, not of an object.
 	 */
 	int (*read)(struct object_op *op, struct pawl_err *err);
 	/* Reads an error: sets op->code, and message (of OBJECT_MESSAGE_MAX bytes) if there is one;
@@ -36,6 +38,23 @@ struct object_dialect {
 
 #define OBJECT_MESSAGE_MAX 256u
 
+#define BUILD_DONE 1
+
+/* ---- what the dialects share ---- */
+
+/* Copies a text. Returns false if it had to be cut. */
+bool dialect_keep(char *to, size_t size_bytes, const char *text);
+/* Returns PAWL_EIO: the answer makes no sense, because of what. */
+int dialect_nonsense(struct object_op *op, const char *what, struct pawl_err *err);
+/* Reads a number of decimal digits. Returns false if text is none, or NULL. */
+bool dialect_read_number(const char *text, uint64_t *number);
+/* Reads the size of the whole object from the answer to a ranged GET, and checks that these are the
+ * bytes that were asked for. */
+int dialect_read_range(struct object_op *op, struct pawl_err *err);
+/* Reads the etag of the answer, which must have one. */
+int dialect_read_etag(struct object_op *op, struct pawl_err *err);
+
 extern const struct object_dialect s3_dialect;
+extern const struct object_dialect azure_dialect;
 
 #endif

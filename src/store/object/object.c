@@ -16,11 +16,10 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "store/object/cred_aws.h"
+#include "store/object/auth.h"
 #include "store/object/cred_io.h"
 #include "store/object/dialect.h"
 #include "store/object/object_retry.h"
-#include "store/object/sign_aws.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +33,8 @@ struct object_client {
 	const struct object_dialect *dialect;
 	struct object_options options;
 	char endpoint[OBJECT_ENDPOINT_MAX]; /* endpoint as it was set; "": the service's own */
-	struct cred_aws *cred;
-	struct cred_net net; /* what cred asks with */
+	struct object_auth *auth;           /* owned */
+	struct cred_net net;                /* what auth asks with */
 	struct http_pool *http;
 	struct object_window window;
 	int64_t skew_s;           /* seconds that the service's clock is ahead of ours */
@@ -52,7 +51,8 @@ static int locate(struct object_client *client, const char *region, struct pawl_
 	const struct object_url *url = &client->place.url;
 
 	if (region[0] == '\0') {
-		region = url->region[0] != '\0' ? url->region : cred_aws_region(client->cred);
+		region = url->region[0] != '\0' ? url->region
+						: client->auth->ops->region(client->auth);
 	}
 	return client->dialect->locate(&client->place, region, client->endpoint, err);
 }
@@ -71,13 +71,15 @@ static int open_parts(struct object_client *client, struct pawl_err *err)
 		rv = cred_net_open(&client->net, &http, &io, err);
 	}
 	if (rv == 0) {
-		rv = cred_aws_open(url, &io, &client->cred, err);
+		rv = url->service == OBJECT_AZURE ? auth_azure_open(url, &io, &client->auth, err)
+						  : auth_aws_open(url, &io, &client->auth, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
 	snprintf(client->endpoint, sizeof(client->endpoint), "%s",
-		url->endpoint[0] != '\0' ? url->endpoint : cred_aws_endpoint(client->cred));
+		url->endpoint[0] != '\0' ? url->endpoint
+					 : client->auth->ops->endpoint(client->auth));
 	return locate(client, "", err);
 }
 
@@ -87,7 +89,7 @@ int object_open(const struct object_url *url, const struct object_options *optio
 	struct object_client *c;
 	int rv;
 
-	if (url->service != OBJECT_S3) {
+	if (url->service == OBJECT_GCS) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
 			"%s: buckets of this service cannot be used yet", url->bucket);
 	}
@@ -96,7 +98,7 @@ int object_open(const struct object_url *url, const struct object_options *optio
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to open a bucket");
 	}
 	c->place.url = *url;
-	c->dialect = &s3_dialect;
+	c->dialect = url->service == OBJECT_AZURE ? &azure_dialect : &s3_dialect;
 	c->options = *options;
 	window_init(&c->window, options->connections, (uint64_t)clock_mono_ns());
 	rv = open_parts(c, err);
@@ -123,7 +125,9 @@ void object_close(struct object_client *client)
 		return;
 	}
 	http_pool_close(client->http);
-	cred_aws_close(client->cred);
+	if (client->auth != NULL) {
+		client->auth->ops->close(client->auth);
+	}
 	cred_net_close(&client->net);
 	free(client);
 }
@@ -215,16 +219,12 @@ static void prepare_call(struct object_op *op)
 static int sign(struct object_client *client, struct object_op *op)
 {
 	int64_t now_s = clock_wall_ns() / NS_PER_S + client->skew_s;
-	struct sign_aws_key key;
-	int rv = cred_aws_get(client->cred, now_s, &key, &op->err);
 
-	if (rv == 0) {
-		sign_aws(op->request, &key, client->place.region, "s3", SIGN_AWS_UNSIGNED, now_s);
-	}
-	return rv == PAWL_ENOENT ? PAWL_EINVAL : rv; /* the object is not what is missing */
+	return client->auth->ops->sign(client->auth, op->request, client->place.region,
+		op->body_bytes, now_s, &op->err);
 }
 
-/* Builds, signs and sends an attempt. */
+/* Builds, signs and sends an attempt. Returns BUILD_DONE if there is nothing to send. */
 static int begin_attempt(struct object_client *client, struct object_op *op)
 {
 	int rv = 0;
@@ -270,8 +270,26 @@ static const char *name_verb(enum object_verb verb)
 /* Prefixes the error of an operation with what was being done to what. */
 static int name_error(const struct object_client *client, struct object_op *op, int rv)
 {
-	return pawl_err_prefix(&op->err, rv, "%s s3://%s/%s", name_verb(op->verb),
-		client->place.url.bucket, op->key);
+	static const char *const schemes[] =
+		{[OBJECT_S3] = "s3", [OBJECT_GCS] = "gs", [OBJECT_AZURE] = "azure"};
+
+	return pawl_err_prefix(&op->err, rv, "%s %s://%s%s%s/%s", name_verb(op->verb),
+		schemes[client->place.url.service], client->place.url.account,
+		client->place.url.account[0] != '\0' ? "/" : "", client->place.url.bucket, op->key);
+}
+
+/* Returns whether the bucket itself is missing. */
+static bool has_no_bucket(const struct object_op *op)
+{
+	static const char *const codes[] = {"NoSuchBucket", "ContainerNotFound",
+		"FilesystemNotFound", "ResourceNotFound"};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		if (strcmp(op->code, codes[i]) == 0) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /* Returns the code of an operation that has failed for good. */
@@ -279,7 +297,7 @@ static int final_code(const struct object_op *op, const struct object_answer *an
 {
 	int rv = answer->rv != 0 ? answer->rv : object_answer_code(answer);
 
-	if (rv == PAWL_ENOENT && strcmp(op->code, "NoSuchBucket") == 0) {
+	if (rv == PAWL_ENOENT && has_no_bucket(op)) {
 		return PAWL_EIO; /* not an empty one */
 	}
 	if (rv == PAWL_ENOENT && op->verb == OBJECT_PUT && op->match != NULL &&
@@ -380,7 +398,7 @@ static bool mend(struct object_client *client, struct object_op *op, enum object
 
 	switch (verdict) {
 	case VERDICT_KEY:
-		cred_aws_refused(client->cred);
+		client->auth->ops->refused(client->auth);
 		return expired || ++op->refusals < REFUSALS_MAX;
 	case VERDICT_CLOCK:
 		return ++op->refusals < REFUSALS_MAX && adopt_clock(client, answer);
@@ -510,6 +528,8 @@ static int64_t send_queued(struct object_client *client)
 		if (rv == 0) {
 			window_begin(&client->window);
 			client->in_flight++;
+		} else if (rv == BUILD_DONE) {
+			end_op(client, op, 0);
 		} else if (rv == PAWL_EIO || rv == PAWL_ETIMEDOUT) {
 			try_again(client, op, VERDICT_AGAIN, rv); /* credentials' source failed */
 			return 0;

@@ -101,7 +101,8 @@ enum object_verdict object_judge(const struct object_answer *answer, int64_t now
 
 	if (answer->rv != 0) {
 		return answer->rv == PAWL_ENOTSUP || answer->rv == PAWL_EINVAL ||
-				answer->rv == PAWL_ENOMEM || answer->rv == PAWL_ELIMIT
+				answer->rv == PAWL_ENOMEM || answer->rv == PAWL_ELIMIT ||
+				answer->rv == PAWL_ENOENT
 			? VERDICT_FAIL
 			: VERDICT_AGAIN;
 	}
@@ -116,15 +117,34 @@ enum object_verdict object_judge(const struct object_answer *answer, int64_t now
 	return VERDICT_FAIL;
 }
 
+/* Returns whether a condition was refused. Azure has both statuses for much else, such as a lease
+ * that somebody has. */
+static bool refuses_condition(const struct object_answer *answer)
+{
+	static const char *const conflicts[] = {"", "BlobAlreadyExists", "OperationAborted",
+		"ConditionalRequestConflict"};
+
+	if (answer->status == 412) {
+		return strncmp(answer->code, "Lease", 5) != 0;
+	}
+	for (size_t i = 0; i < sizeof(conflicts) / sizeof(conflicts[0]); i++) {
+		if (answer->status == 409 && strcmp(answer->code, conflicts[i]) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 int object_answer_code(const struct object_answer *answer)
 {
 	if (answer->rv != 0) {
 		return answer->rv;
 	}
-	if (answer->status == 404) {
+	/* A folder of Azure's Data Lake is no object. */
+	if (answer->status == 404 || strcmp(answer->code, "DirectoryIsNotEmpty") == 0) {
 		return PAWL_ENOENT;
 	}
-	return answer->status == 412 || answer->status == 409 ? PAWL_EEXIST : PAWL_EIO;
+	return refuses_condition(answer) ? PAWL_EEXIST : PAWL_EIO;
 }
 
 /* ---- dates; by hand, since strptime goes by the locale ---- */

@@ -34,8 +34,8 @@ struct object_answer {
 
 /* Returns what an answer means. now_s: the local time, as the request was signed with. */
 enum object_verdict object_judge(const struct object_answer *answer, int64_t now_s);
-/* Returns the PAWL_E code of an answer that is no success: PAWL_ENOENT for 404, PAWL_EEXIST for 412
- * and 409 (the caller knows its condition), PAWL_EIO otherwise. */
+/* Returns the PAWL_E code of an answer that is no success: PAWL_ENOENT for 404, PAWL_EEXIST for a
+ * condition that was refused by 412 or 409 (the caller knows it), PAWL_EIO otherwise. */
 int object_answer_code(const struct object_answer *answer);
 /* Returns a Retry-After header's seconds, from a number or a date; below 0: it is neither. */
 double object_retry_after_s(const char *value, int64_t now_s);

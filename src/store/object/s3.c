@@ -262,18 +262,6 @@ static int build(const struct object_place *place, struct object_op *op,
 
 /* ---- answers ---- */
 
-/* Copies a text that has to fit. */
-static bool keep(char *to, size_t size_bytes, const char *text)
-{
-	return (size_t)snprintf(to, size_bytes, "%s", text) < size_bytes;
-}
-
-static int nonsense(struct object_op *op, const char *what, struct pawl_err *err)
-{
-	return pawl_err_set(err, PAWL_EIO, "an answer that makes no sense (HTTP %d, %s)",
-		op->call.status, what);
-}
-
 /* Decodes a key in place, as encoding-type=url has it. Returns false if it is not encoded so. */
 static bool decode_key(char *key)
 {
@@ -352,9 +340,9 @@ static int report(struct page *page, bool folder, const char *upload)
 static int read_listed(struct page *page, const char *name, const char *text)
 {
 	if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "CommonPrefixes/Prefix") == 0) {
-		page->bad = page->bad || !keep(page->key, sizeof(page->key), text);
+		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
 	} else if (strcmp(name, "Contents/Size") == 0) {
-		page->bad = page->bad || !keep(page->size, sizeof(page->size), text);
+		page->bad = page->bad || !dialect_keep(page->size, sizeof(page->size), text);
 	} else if (strcmp(name, "Contents") == 0) {
 		return report(page, false, NULL);
 	} else if (strcmp(name, "CommonPrefixes") == 0) {
@@ -362,7 +350,8 @@ static int read_listed(struct page *page, const char *name, const char *text)
 	} else if (strcmp(name, "IsTruncated") == 0) {
 		page->more = strcmp(text, "true") == 0;
 	} else if (strcmp(name, "NextContinuationToken") == 0) {
-		page->bad = page->bad || !keep(page->marks[0], sizeof(page->marks[0]), text);
+		page->bad =
+			page->bad || !dialect_keep(page->marks[0], sizeof(page->marks[0]), text);
 	}
 	return 0;
 }
@@ -370,18 +359,20 @@ static int read_listed(struct page *page, const char *name, const char *text)
 static int read_upload(struct page *page, const char *name, const char *text)
 {
 	if (strcmp(name, "Upload/Key") == 0) {
-		page->bad = page->bad || !keep(page->key, sizeof(page->key), text);
+		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
 	} else if (strcmp(name, "Upload/UploadId") == 0) {
-		page->bad = page->bad || !keep(page->upload, sizeof(page->upload), text);
+		page->bad = page->bad || !dialect_keep(page->upload, sizeof(page->upload), text);
 	} else if (strcmp(name, "Upload") == 0) {
 		return report(page, false, page->upload);
 	} else if (strcmp(name, "IsTruncated") == 0) {
 		page->more = strcmp(text, "true") == 0;
 	} else if (strcmp(name, "NextKeyMarker") == 0) {
-		page->bad = page->bad || !keep(page->marks[0], sizeof(page->marks[0]), text) ||
+		page->bad = page->bad ||
+			!dialect_keep(page->marks[0], sizeof(page->marks[0]), text) ||
 			!decode_key(page->marks[0]);
 	} else if (strcmp(name, "NextUploadIdMarker") == 0) {
-		page->bad = page->bad || !keep(page->marks[1], sizeof(page->marks[1]), text);
+		page->bad =
+			page->bad || !dialect_keep(page->marks[1], sizeof(page->marks[1]), text);
 	}
 	return 0;
 }
@@ -397,7 +388,7 @@ static int read_page_value(void *user, const char *path, const char *text)
 		return read_listed(page, listed, text);
 	}
 	if (strcmp(path, "Error/Code") == 0) {
-		keep(page->op->code, sizeof(page->op->code), text);
+		dialect_keep(page->op->code, sizeof(page->op->code), text);
 	}
 	page->whole = strcmp(path, "ListBucketResult") == 0 ||
 		strcmp(path, "ListMultipartUploadsResult") == 0;
@@ -411,16 +402,16 @@ static int set_token(struct page *page, struct pawl_err *err)
 
 	op->next_token[0] = '\0';
 	if (page->more && op->verb == OBJECT_LIST) {
-		fits = keep(op->next_token, sizeof(op->next_token), page->marks[0]);
+		fits = dialect_keep(op->next_token, sizeof(op->next_token), page->marks[0]);
 	} else if (page->more) {
 		fits = (size_t)snprintf(op->next_token, sizeof(op->next_token), "%s\n%s",
 			       page->marks[0], page->marks[1]) < sizeof(op->next_token);
 	}
 	if (!fits || (page->more && page->marks[0][0] == '\0')) {
-		return nonsense(op, "a page of a list without a usable next page", err);
+		return dialect_nonsense(op, "a page of a list without a usable next page", err);
 	}
 	if (op->token != NULL && page->more && strcmp(op->next_token, op->token) == 0) {
-		return nonsense(op, "a list that never ends", err);
+		return dialect_nonsense(op, "a list that never ends", err);
 	}
 	return 0;
 }
@@ -441,9 +432,9 @@ static int read_page(struct object_op *op, struct pawl_err *err)
 	} else if (rv == 0 && op->code[0] != '\0') {
 		rv = pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
 	} else if (rv == 0 && !page->whole) {
-		rv = nonsense(op, "no list", err);
+		rv = dialect_nonsense(op, "no list", err);
 	} else if (rv == 0 && page->bad) {
-		rv = nonsense(op, "a list with a value that cannot be", err);
+		rv = dialect_nonsense(op, "a list with a value that cannot be", err);
 	} else if (rv == 0) {
 		rv = set_token(page, err);
 	}
@@ -457,7 +448,7 @@ static int read_upload_id(void *user, const char *path, const char *text)
 	struct object_op *op = user;
 
 	if (strcmp(inner(path), "UploadId") == 0 &&
-		!keep(op->upload_id, sizeof(op->upload_id), text)) {
+		!dialect_keep(op->upload_id, sizeof(op->upload_id), text)) {
 		op->upload_id[0] = '\0';
 		return 1;
 	}
@@ -472,7 +463,7 @@ static int read_begun(struct object_op *op, struct pawl_err *err)
 	rv = xml_read(op->call.text != NULL ? op->call.text : "", op->call.text_bytes,
 		read_upload_id, op, err);
 	if (rv >= 0 && op->upload_id[0] == '\0') {
-		rv = nonsense(op, "an upload without an id", err);
+		rv = dialect_nonsense(op, "an upload without an id", err);
 	}
 	return rv;
 }
@@ -490,9 +481,9 @@ static int read_completed_value(void *user, const char *path, const char *text)
 	struct object_op *op = completed->op;
 
 	if (strcmp(path, "Error/Code") == 0) {
-		keep(op->code, sizeof(op->code), text);
+		dialect_keep(op->code, sizeof(op->code), text);
 	} else if (strcmp(inner(path), "ETag") == 0) {
-		completed->done = keep(op->etag, sizeof(op->etag), text);
+		completed->done = dialect_keep(op->etag, sizeof(op->etag), text);
 	}
 	return 0;
 }
@@ -509,19 +500,9 @@ static int read_completed(struct object_op *op, struct pawl_err *err)
 	if (rv == 0 && op->code[0] != '\0') {
 		rv = pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
 	} else if (rv == 0 && !completed.done) {
-		rv = nonsense(op, "a completed upload without an etag", err);
+		rv = dialect_nonsense(op, "a completed upload without an etag", err);
 	}
 	return rv;
-}
-
-static int read_etag(struct object_op *op, struct pawl_err *err)
-{
-	const char *etag = http_header(&op->call, "etag");
-
-	if (etag == NULL || etag[0] == '\0' || !keep(op->etag, sizeof(op->etag), etag)) {
-		return nonsense(op, "no usable etag", err);
-	}
-	return 0;
 }
 
 /* Checks the sum of what the service says that it got, if it says so. */
@@ -532,42 +513,9 @@ static int read_put(struct object_op *op, struct pawl_err *err)
 
 	write_crc(op->crc, own);
 	if (sum != NULL && strcmp(sum, own) != 0) {
-		return nonsense(op, "other bytes than those that were sent", err);
+		return dialect_nonsense(op, "other bytes than those that were sent", err);
 	}
-	return read_etag(op, err);
-}
-
-static bool read_number(const char *text, uint64_t *number)
-{
-	char *end;
-
-	if (text == NULL || text[0] < '0' || text[0] > '9') {
-		return false;
-	}
-	*number = strtoull(text, &end, 10);
-	return *end == '\0';
-}
-
-/* Reads the size of the whole object, and checks that these are the bytes asked for. */
-static int read_range(struct object_op *op, struct pawl_err *err)
-{
-	const char *range = http_header(&op->call, "content-range");
-	const char *slash = range != NULL ? strchr(range, '/') : NULL;
-	uint64_t from, to;
-
-	if (range == NULL && op->call.status == 200 && op->off_bytes == 0 &&
-		op->got_bytes <= op->len_bytes) {
-		op->size_bytes = op->got_bytes; /* the object ends in the range, and it is all */
-		return 0;
-	}
-	/* rclone answers a range with status 200. */
-	if (slash == NULL || !read_number(slash + 1, &op->size_bytes) ||
-		sscanf(range, "bytes %" SCNu64 "-%" SCNu64 "/", &from, &to) != 2 ||
-		from != op->off_bytes || to < from || to - from >= op->len_bytes ||
-		op->got_bytes != to - from + 1) {
-		return nonsense(op, "another range than was asked for", err);
-	}
-	return 0;
+	return dialect_read_etag(op, err);
 }
 
 static int read_got(struct object_op *op, struct pawl_err *err)
@@ -576,13 +524,13 @@ static int read_got(struct object_op *op, struct pawl_err *err)
 
 	if (encoding != NULL && strcmp(encoding, "identity") != 0 && encoding[0] != '\0' &&
 		strcmp(encoding, "aws-chunked") != 0) {
-		return nonsense(op, "an encoding that was not asked for", err);
+		return dialect_nonsense(op, "an encoding that was not asked for", err);
 	}
 	if (op->call.status != 200 && op->call.status != 206) {
-		return nonsense(op, "no object", err);
+		return dialect_nonsense(op, "no object", err);
 	}
 	if (op->len_bytes > 0) {
-		int rv = read_range(op, err);
+		int rv = dialect_read_range(op, err);
 
 		if (rv != 0) {
 			return rv;
@@ -590,15 +538,15 @@ static int read_got(struct object_op *op, struct pawl_err *err)
 	} else {
 		op->size_bytes = op->write != NULL ? op->got_bytes : op->call.text_bytes;
 	}
-	return read_etag(op, err);
+	return dialect_read_etag(op, err);
 }
 
 static int read_head(struct object_op *op, struct pawl_err *err)
 {
-	if (!read_number(http_header(&op->call, "content-length"), &op->size_bytes)) {
-		return nonsense(op, "no size", err);
+	if (!dialect_read_number(http_header(&op->call, "content-length"), &op->size_bytes)) {
+		return dialect_nonsense(op, "no size", err);
 	}
-	return read_etag(op, err);
+	return dialect_read_etag(op, err);
 }
 
 static int read_answer(struct object_op *op, struct pawl_err *err)
@@ -638,11 +586,11 @@ static int read_error_value(void *user, const char *path, const char *text)
 	struct fault_text *text_of = user;
 
 	if (strcmp(path, "Error/Code") == 0) {
-		keep(text_of->op->code, sizeof(text_of->op->code), text);
+		dialect_keep(text_of->op->code, sizeof(text_of->op->code), text);
 	} else if (strcmp(path, "Error/Message") == 0) {
-		keep(text_of->message, OBJECT_MESSAGE_MAX, text);
+		dialect_keep(text_of->message, OBJECT_MESSAGE_MAX, text);
 	} else if (strcmp(path, "Error/Region") == 0) {
-		keep(text_of->region, OBJECT_NAME_MAX, text);
+		dialect_keep(text_of->region, OBJECT_NAME_MAX, text);
 	}
 	return 0;
 }
@@ -659,7 +607,7 @@ static void read_error(struct object_op *op, char *message, char *region)
 		xml_read(op->call.text, op->call.text_bytes, read_error_value, &text_of, NULL);
 	}
 	if (header != NULL) {
-		keep(region, OBJECT_NAME_MAX, header);
+		dialect_keep(region, OBJECT_NAME_MAX, header);
 	}
 }
 

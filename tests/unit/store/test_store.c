@@ -385,6 +385,15 @@ static void removes(void **state)
 	assert_absent("deep");
 }
 
+/* Returns whether this is a store in Azure, which cuts the dots at the end of a name. */
+static bool is_azure(void)
+{
+	const char *bucket = getenv("PAWL_TEST_BUCKET");
+
+	return strcmp(store->ops->name, "bucket") == 0 && bucket != NULL &&
+		strncmp(bucket, "azure:", 6) == 0;
+}
+
 static void bad_paths_are_refused(void **state)
 {
 	static const char *const bad[] = {"", "/", "/etc/x", "..", "../x", "a/..", "a/../b", ".",
@@ -404,7 +413,11 @@ static void bad_paths_are_refused(void **state)
 		FAILS(PAWL_EINVAL, store_publish(store, bad[i], "x", 1, &err));
 	}
 	OK(store_write_small(store, "..a", "x", 1, &err)); /* only begins with two dots */
-	OK(store_write_small(store, "...", "x", 1, &err));
+	if (is_azure()) {
+		FAILS(PAWL_EINVAL, store_write_small(store, "...", "x", 1, &err));
+	} else {
+		OK(store_write_small(store, "...", "x", 1, &err));
+	}
 	memset(name, 'n', sizeof(name));
 	name[STORE_NAME_MAX - 1] = '\0';
 	OK(store_write_small(store, name, "x", 1, &err));

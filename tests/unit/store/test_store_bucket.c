@@ -60,6 +60,12 @@ static int open_bucket(void **state)
 	return store_bucket_open(address, &store, &err);
 }
 
+/* Azure has one list of parts for each object, and none can be dropped. */
+static bool is_azure(void)
+{
+	return strncmp(address, "azure:", 6) == 0;
+}
+
 static int remove_name(void *user, const char *name, enum store_kind kind)
 {
 	char(*names)[STORE_NAME_MAX] = user;
@@ -270,10 +276,14 @@ static void a_swept_upload_cannot_be_completed(void **state)
 	OK(store_bucket_open(address, &other, &err));
 	OK(store_sweep(other, &err));
 	store_close(other);
-	FAILS(PAWL_EIO, store_sync(store, file, &err));
-	FAILS(PAWL_EIO, store_sync(store, file, &err));
+	if (is_azure()) {
+		OK(store_sync(store, file, &err));
+	} else {
+		FAILS(PAWL_EIO, store_sync(store, file, &err));
+		FAILS(PAWL_EIO, store_sync(store, file, &err));
+		FAILS(PAWL_ENOENT, store_stat(store, "d/f", NULL, NULL, &err));
+	}
 	store_close_file(store, file);
-	FAILS(PAWL_ENOENT, store_stat(store, "d/f", NULL, NULL, &err));
 	free(bytes);
 }
 
@@ -290,8 +300,13 @@ static void uploads_of_one_path_are_apart(void **state)
 	assert_int_equal(move(second, true, two, 0, 2 * PART, MIB), 0);
 	OK(store_sync(store, second, &err));
 	assert_file("f", two, 2 * PART, MIB);
-	OK(store_sync(store, first, &err));
-	assert_file("f", one, 2 * PART, MIB);
+	if (is_azure()) {
+		FAILS(PAWL_EIO, store_sync(store, first, &err));
+		assert_file("f", two, 2 * PART, MIB);
+	} else {
+		OK(store_sync(store, first, &err));
+		assert_file("f", one, 2 * PART, MIB);
+	}
 	store_close_file(store, first);
 	store_close_file(store, second);
 	free(one);
@@ -432,9 +447,15 @@ static void long_lists_have_pages(void **state)
 
 static void what_cannot_be_opened_is_named(void **state)
 {
+	char missing[512] = "s3://no-such-bucket-here/x";
 	struct store *other;
 
-	FAILS(PAWL_EIO, store_bucket_open("s3://no-such-bucket-here/x", &other, &err));
+	if (is_azure()) {
+		snprintf(missing, sizeof(missing), "%.*s/no-such-bucket-here/x",
+			(int)(strlen("azure://") + strcspn(address + strlen("azure://"), "/")),
+			address);
+	}
+	FAILS(PAWL_EIO, store_bucket_open(missing, &other, &err));
 	assert_non_null(strstr(err.msg, "no-such-bucket-here"));
 	FAILS(PAWL_EINVAL, store_bucket_open("s3://", &other, &err));
 	FAILS(PAWL_EINVAL, store_bucket_open("s3://b/../x", &other, &err));

@@ -234,6 +234,8 @@ static const struct lasting lasting[] = {
 		PAWL_EIO, "HTTP 302"},
 	{S3_GET, {.kind = S3_ANSWER, .status = 403, .code = "InvalidObjectState"}, PAWL_EIO,
 		"get s3://bucket/old: HTTP 403, InvalidObjectState"},
+	{S3_GET, {.kind = S3_ANSWER, .status = 404, .code = "ContainerNotFound"}, PAWL_EIO,
+		"ContainerNotFound"},
 	{S3_GET, {.kind = S3_STALL}, PAWL_ETIMEDOUT, "nearly nothing was sent or received"},
 	{S3_GET, {.kind = S3_SLOW, .n = 50}, PAWL_ETIMEDOUT, "nearly nothing"},
 	{S3_GET, {.kind = S3_SHIFT_RANGE, .n = 3}, PAWL_EIO, "another range than was asked for"},

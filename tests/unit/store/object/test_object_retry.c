@@ -130,7 +130,8 @@ static void clocks_without_a_date_agree(void **state)
 static void lost_requests_are_tried_again(void **state)
 {
 	static const int again[] = {PAWL_EIO, PAWL_ETIMEDOUT, PAWL_EPEER, PAWL_ECORRUPT};
-	static const int fail[] = {PAWL_ENOTSUP, PAWL_EINVAL, PAWL_ENOMEM, PAWL_ELIMIT};
+	static const int fail[] = {PAWL_ENOTSUP, PAWL_EINVAL, PAWL_ENOMEM, PAWL_ELIMIT,
+		PAWL_ENOENT};
 	struct object_answer answer = {.status = 200, .code = ""};
 
 	for (size_t i = 0; i < LEN(again); i++) {
@@ -147,13 +148,37 @@ static void lost_requests_are_tried_again(void **state)
 
 static void failures_have_codes(void **state)
 {
-	static const int codes[][2] = {{404, PAWL_ENOENT}, {412, PAWL_EEXIST}, {409, PAWL_EEXIST},
-		{403, PAWL_EIO}, {500, PAWL_EIO}, {200, PAWL_EIO}};
+	static const struct {
+		int status;
+		const char *code; /* the service's name of the error */
+		int wants;        /* the right PAWL_E code */
+	} codes[] = {
+		{404, "Unheard", PAWL_ENOENT},
+		{404, "", PAWL_ENOENT},
+		{412, "Unheard", PAWL_EEXIST},
+		{412, "", PAWL_EEXIST},
+		{412, "PreconditionFailed", PAWL_EEXIST},
+		{412, "ConditionNotMet", PAWL_EEXIST},
+		{412, "LeaseIdMissing", PAWL_EIO},
+		{412, "LeaseLost", PAWL_EIO},
+		{409, "", PAWL_EEXIST},
+		{409, "BlobAlreadyExists", PAWL_EEXIST},
+		{409, "OperationAborted", PAWL_EEXIST},
+		{409, "ConditionalRequestConflict", PAWL_EEXIST},
+		{409, "Unheard", PAWL_EIO},
+		{409, "LeaseIdMismatchWithBlobOperation", PAWL_EIO},
+		{409, "SnapshotsPresent", PAWL_EIO},
+		{409, "BlobImmutableDueToPolicy", PAWL_EIO},
+		{409, "DirectoryIsNotEmpty", PAWL_ENOENT},
+		{403, "Unheard", PAWL_EIO},
+		{500, "Unheard", PAWL_EIO},
+		{200, "BlobAlreadyExists", PAWL_EIO},
+	};
 
 	for (size_t i = 0; i < LEN(codes); i++) {
-		struct object_answer answer = {.status = codes[i][0], .code = "Unheard"};
+		struct object_answer answer = {.status = codes[i].status, .code = codes[i].code};
 
-		assert_int_equal(object_answer_code(&answer), codes[i][1]);
+		assert_int_equal(object_answer_code(&answer), codes[i].wants);
 	}
 }
 

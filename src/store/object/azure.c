@@ -1,0 +1,489 @@
+/*
+ * The dialect of Azure Blob Storage: see dialect.h. Source: the REST API of the Blob service,
+ * version 2021-12-02. Accounts of Data Lake Storage are reached by the same API, where a folder is
+ * an object of its own, marked by metadata: it is left out, as if it were not there.
+ *
+ * Azure has no uploads with ids. Each blob has one list of blocks that are not part of it yet, to
+ * which all who write the blob add, and from which the last step takes those that it names. So the
+ * ids of blocks begin with a name of the upload, and two uploads of one key never mix. But the
+ * first one to end empties the list, and the last step of the other fails with InvalidBlockList,
+ * while a last step that is sent again finds its blocks in the blob. The service drops blocks that
+ * nobody has taken after a week; nobody can drop them earlier without writing the blob.
+ *
+ * The service knows no CRC-32C: TLS protects the bytes on their way, and readers check them.
+ */
+#include "store/object/dialect.h"
+#include "store/object/object_xml.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define API_VERSION   "2021-12-02"
+#define KEYS_MAX      1000u       /* on a page; Azure's limit is 5000 */
+#define LIST_TEXT_MAX (16u << 20) /* bytes of a page */
+#define BLOCK_BYTES   24u         /* bytes of a block's id: all of a blob must be equally long */
+#define BLOCK_ID_MAX  33u         /* bytes of one in base64, terminator included */
+#define BLOCK_XML_MAX 64u         /* bytes of one in the text of COMPLETE */
+#define FOLDER_MARK   "hdi_isfolder"
+
+/* ---- where a container is ---- */
+
+/* The account is in the host's name, or at the beginning of the path. */
+static int locate(struct object_place *place, const char *region, const char *endpoint,
+	struct pawl_err *err)
+{
+	const char *account = place->url.account;
+	size_t len_bytes = strlen(account);
+	const char *host;
+
+	place->region[0] = '\0';
+	if (endpoint[0] != '\0') {
+		snprintf(place->endpoint, sizeof(place->endpoint), "%s", endpoint);
+	} else {
+		snprintf(place->endpoint, sizeof(place->endpoint),
+			"https://%s.blob.core.windows.net", account);
+	}
+	host = strstr(place->endpoint, "://");
+	host = host != NULL ? host + 3 : place->endpoint;
+	place->in_host = strncmp(host, account, len_bytes) == 0 && host[len_bytes] == '.';
+	return 0;
+}
+
+/* ---- uploads ---- */
+
+/* Names an upload by what no other one has at the same time: the operation that begins it, and the
+ * moment. */
+static void begin_upload(struct object_op *op)
+{
+	struct rng moment = {(uint64_t)op->submitted_ns};
+	struct rng address = {(uint64_t)(uintptr_t)op};
+
+	snprintf(op->upload_id, sizeof(op->upload_id), "%016" PRIx64,
+		rng_u64(&moment) ^ rng_u64(&address));
+}
+
+/* Writes the id of a block: always as long, and without characters that XML would change. */
+static void name_block(const char *upload, uint32_t part, char id[BLOCK_ID_MAX])
+{
+	char name[BLOCK_BYTES + 8];
+
+	snprintf(name, sizeof(name), "%-16.16s-%07u", upload, part);
+	EVP_EncodeBlock((unsigned char *)id, (const unsigned char *)name, BLOCK_BYTES);
+}
+
+/* Lists the blocks. Those that an earlier attempt has made part of the blob count, too. */
+static int write_blocks(struct object_op *op, struct pawl_err *err)
+{
+	size_t size_bytes = (size_t)op->parts_n * BLOCK_XML_MAX + 128;
+	char *text = FAULT_MEM("azure.blocks", malloc(size_bytes));
+	size_t n;
+
+	if (text == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a list of %u parts",
+			op->parts_n);
+	}
+	n = (size_t)snprintf(text, size_bytes,
+		"<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+	for (uint32_t i = 0; i < op->parts_n; i++) {
+		char id[BLOCK_ID_MAX];
+
+		name_block(op->upload, i + 1, id);
+		n += (size_t)snprintf(text + n, size_bytes - n, "<Latest>%s</Latest>", id);
+	}
+	n += (size_t)snprintf(text + n, size_bytes - n, "</BlockList>");
+	op->body_text = text;
+	op->body_bytes = n;
+	return 0;
+}
+
+/* ---- requests ---- */
+
+/* Returns whether Azure takes a key as it is. It changes names that end with a dot, and '\\', so
+ * that they would be those of other objects. */
+static bool is_kept(const char *key)
+{
+	for (;;) {
+		size_t len_bytes = strcspn(key, "/");
+
+		if ((len_bytes > 0 && key[len_bytes - 1] == '.') ||
+			memchr(key, '\\', len_bytes) != NULL) {
+			return false;
+		}
+		if (key[len_bytes] == '\0') {
+			return true;
+		}
+		key += len_bytes + 1;
+	}
+}
+
+/* Adds a condition on the object's etag. */
+static void add_match(const struct object_op *op, struct object_request *request)
+{
+	if (op->match != NULL && op->match[0] == '\0') {
+		request_add_header(request, "if-none-match", "*");
+	} else if (op->match != NULL) {
+		request_add_header(request, "if-match", "%s", op->match);
+	}
+}
+
+/* Lists pages in ascending order of parameters, as signatures need it. */
+static void build_list(const struct object_op *op, struct object_request *request)
+{
+	char keys[16];
+
+	snprintf(keys, sizeof(keys), "%u", op->keys_max > 0 ? op->keys_max : KEYS_MAX);
+	request_add_query(request, "comp", "list");
+	if (op->folders) {
+		request_add_query(request, "delimiter", "/");
+	}
+	request_add_query(request, "include", "metadata");
+	if (op->token != NULL) {
+		request_add_query(request, "marker", op->token);
+	}
+	request_add_query(request, "maxresults", keys);
+	if (op->key[0] != '\0') {
+		request_add_query(request, "prefix", op->key);
+	}
+	request_add_query(request, "restype", "container");
+}
+
+static void build_part(const struct object_op *op, struct object_request *request)
+{
+	char id[BLOCK_ID_MAX];
+
+	name_block(op->upload, op->part, id);
+	request_add_query(request, "blockid", id);
+	request_add_query(request, "comp", "block");
+}
+
+static const char *method_of(enum object_verb verb)
+{
+	switch (verb) {
+	case OBJECT_PUT:
+	case OBJECT_PART:
+	case OBJECT_COMPLETE:
+		return "PUT";
+	case OBJECT_HEAD:
+		return "HEAD";
+	case OBJECT_REMOVE:
+		return "DELETE";
+	default:
+		return "GET";
+	}
+}
+
+/* Does what needs no request. Returns false if it does. */
+static bool do_at_once(struct object_op *op)
+{
+	switch (op->verb) {
+	case OBJECT_BEGIN:
+		begin_upload(op);
+		return true;
+	case OBJECT_ABORT:
+		return true;
+	case OBJECT_UPLOADS: /* there are none that could be dropped */
+		op->next_token[0] = '\0';
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Begins a request for a container, or for an object in it. */
+static void begin_request(const struct object_place *place, const struct object_op *op,
+	struct object_request *request)
+{
+	request_init(request, method_of(op->verb), place->endpoint);
+	if (!place->in_host) {
+		request_add_path(request, place->url.account);
+	}
+	request_add_path(request, place->url.bucket);
+	if (op->verb != OBJECT_LIST) {
+		request_add_path(request, op->key);
+	}
+	request_add_header(request, "x-ms-version", API_VERSION);
+}
+
+static int build(const struct object_place *place, struct object_op *op,
+	struct object_request *request, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (op->verb != OBJECT_LIST && op->verb != OBJECT_UPLOADS && !is_kept(op->key)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"a name in this key ends with a dot, or has a '\\': Azure would change it");
+	}
+	if (do_at_once(op)) {
+		return BUILD_DONE;
+	}
+	begin_request(place, op, request);
+	switch (op->verb) {
+	case OBJECT_PUT:
+		add_match(op, request);
+		request_add_header(request, "x-ms-blob-type", "BlockBlob");
+		break;
+	case OBJECT_GET:
+		add_match(op, request);
+		if (op->len_bytes > 0) {
+			request_add_header(request, "range", "bytes=%" PRIu64 "-%" PRIu64,
+				op->off_bytes, op->off_bytes + op->len_bytes - 1);
+		}
+		break;
+	case OBJECT_LIST:
+		build_list(op, request);
+		op->text_max = LIST_TEXT_MAX;
+		break;
+	case OBJECT_PART:
+		build_part(op, request);
+		break;
+	case OBJECT_COMPLETE:
+		request_add_query(request, "comp", "blocklist");
+		request_add_header(request, "content-type", "application/xml");
+		rv = write_blocks(op, err);
+		break;
+	default:
+		break;
+	}
+	if (rv == 0 && request->full) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "a request for this key is too long");
+	}
+	return rv;
+}
+
+/* ---- pages of lists ---- */
+
+/* A page that is being read. */
+struct page {
+	struct object_op *op;
+	bool bad;                  /* a value cannot be what it must be */
+	bool whole;                /* the text is a list, and not an error or a page of a proxy */
+	bool marks_folder;         /* the blob stands for a folder */
+	char key[XML_TEXT_MAX];    /* name of the blob, or of the folder */
+	char size[32];             /* bytes of the blob, a number */
+	char marker[XML_TEXT_MAX]; /* where the next page begins; "": this is the last one */
+};
+
+/* Hands a result to the caller. Returns nonzero to end the page. */
+static int report(struct page *page, bool folder)
+{
+	const char *prefix = page->op->key;
+	struct object_found found = {page->key, strtoull(page->size, NULL, 10), folder, NULL};
+	int stop = 0;
+
+	if (page->key[0] == '\0' || strncmp(page->key, prefix, strlen(prefix)) != 0) {
+		page->bad = true; /* whoever removes what is listed removes no other key */
+	} else if (!page->marks_folder) {
+		stop = page->op->found(page->op->user, &found);
+	}
+	page->key[0] = '\0';
+	page->size[0] = '\0';
+	page->marks_folder = false;
+	return stop;
+}
+
+static int read_listed(struct page *page, const char *name, const char *text)
+{
+	if (strcmp(name, "Blob/Name") == 0 || strcmp(name, "BlobPrefix/Name") == 0) {
+		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
+	} else if (strcmp(name, "Blob/Properties/Content-Length") == 0) {
+		page->bad = page->bad || !dialect_keep(page->size, sizeof(page->size), text);
+	} else if (strcmp(name, "Blob/Properties/ResourceType") == 0) {
+		page->marks_folder = page->marks_folder || strcmp(text, "directory") == 0;
+	} else if (strcasecmp(name, "Blob/Metadata/" FOLDER_MARK) == 0) {
+		page->marks_folder = page->marks_folder || strcasecmp(text, "true") == 0;
+	} else if (strcmp(name, "Blob") == 0) {
+		return report(page, false);
+	} else if (strcmp(name, "BlobPrefix") == 0) {
+		page->marks_folder = false;
+		return report(page, true);
+	}
+	return 0;
+}
+
+/* xml_fn */
+static int read_page_value(void *user, const char *path, const char *text)
+{
+	static const char blobs[] = "EnumerationResults/Blobs/";
+	struct page *page = user;
+
+	if (strncmp(path, blobs, sizeof(blobs) - 1) == 0) {
+		return read_listed(page, path + sizeof(blobs) - 1, text);
+	}
+	if (strcmp(path, "EnumerationResults/NextMarker") == 0) {
+		dialect_keep(page->marker, sizeof(page->marker), text);
+	} else if (strcmp(path, "Error/Code") == 0) {
+		dialect_keep(page->op->code, sizeof(page->op->code), text);
+	}
+	page->whole = strcmp(path, "EnumerationResults") == 0;
+	return 0;
+}
+
+static int set_token(struct page *page, struct pawl_err *err)
+{
+	struct object_op *op = page->op;
+
+	if (!dialect_keep(op->next_token, sizeof(op->next_token), page->marker)) {
+		op->next_token[0] = '\0';
+		return dialect_nonsense(op, "a page of a list without a usable next page", err);
+	}
+	if (op->token != NULL && strcmp(op->next_token, op->token) == 0) {
+		return dialect_nonsense(op, "a list that never ends", err);
+	}
+	return 0;
+}
+
+static int read_page(struct object_op *op, struct pawl_err *err)
+{
+	struct page *page = FAULT_MEM("azure.page", calloc(1, sizeof(*page)));
+	int rv;
+
+	if (page == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a page of a list");
+	}
+	page->op = op;
+	op->next_token[0] = '\0';
+	rv = xml_read(op->call.text != NULL ? op->call.text : "", op->call.text_bytes,
+		read_page_value, page, err);
+	if (rv > 0) {
+		rv = 0; /* the caller has seen enough */
+	} else if (rv == 0 && op->code[0] != '\0') {
+		rv = pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
+	} else if (rv == 0 && !page->whole) {
+		rv = dialect_nonsense(op, "no list", err);
+	} else if (rv == 0 && page->bad) {
+		rv = dialect_nonsense(op, "a list with a value that cannot be", err);
+	} else if (rv == 0) {
+		rv = set_token(page, err);
+	}
+	free(page);
+	return rv;
+}
+
+/* ---- other answers ---- */
+
+/* Reads what was written. A block has no etag: its id stands for one. */
+static int read_written(struct object_op *op, struct pawl_err *err)
+{
+	if (op->call.status != 201) {
+		return dialect_nonsense(op, "nothing was written", err);
+	}
+	if (op->verb == OBJECT_PART) {
+		name_block(op->upload, op->part, op->etag);
+		return 0;
+	}
+	return dialect_read_etag(op, err);
+}
+
+/* Returns whether an object stands for a folder. */
+static bool marks_folder(const struct object_op *op)
+{
+	const char *mark = http_header(&op->call, "x-ms-meta-" FOLDER_MARK);
+
+	return mark != NULL && strcasecmp(mark, "true") == 0;
+}
+
+static int read_got(struct object_op *op, struct pawl_err *err)
+{
+	const char *encoding = http_header(&op->call, "content-encoding");
+	int rv = 0;
+
+	if (encoding != NULL && encoding[0] != '\0' && strcmp(encoding, "identity") != 0) {
+		return dialect_nonsense(op, "an encoding that was not asked for", err);
+	}
+	if (op->call.status != 200 && op->call.status != 206) {
+		return dialect_nonsense(op, "no object", err);
+	}
+	if (marks_folder(op)) {
+		return pawl_err_set(err, PAWL_ENOENT, "a folder, and no object");
+	}
+	if (op->len_bytes > 0) {
+		rv = dialect_read_range(op, err);
+	} else {
+		op->size_bytes = op->write != NULL ? op->got_bytes : op->call.text_bytes;
+	}
+	return rv != 0 ? rv : dialect_read_etag(op, err);
+}
+
+static int read_head(struct object_op *op, struct pawl_err *err)
+{
+	if (!dialect_read_number(http_header(&op->call, "content-length"), &op->size_bytes)) {
+		return dialect_nonsense(op, "no size", err);
+	}
+	if (marks_folder(op)) {
+		return pawl_err_set(err, PAWL_ENOENT, "a folder, and no object");
+	}
+	return dialect_read_etag(op, err);
+}
+
+static int read_answer(struct object_op *op, struct pawl_err *err)
+{
+	switch (op->verb) {
+	case OBJECT_PUT:
+	case OBJECT_PART:
+	case OBJECT_COMPLETE:
+		return read_written(op, err);
+	case OBJECT_GET:
+		return read_got(op, err);
+	case OBJECT_HEAD:
+		return read_head(op, err);
+	case OBJECT_LIST:
+		return read_page(op, err);
+	case OBJECT_REMOVE:
+		return op->call.status == 202 ? 0
+					      : dialect_nonsense(op, "nothing was removed", err);
+	default:
+		return 0; /* was never sent */
+	}
+}
+
+/* What the text of an error says. */
+struct fault_text {
+	struct object_op *op;
+	char *message; /* first line; the others have ids and a time */
+};
+
+/* xml_fn */
+static int read_error_value(void *user, const char *path, const char *text)
+{
+	struct fault_text *fault = user;
+
+	if (strcmp(path, "Error/Code") == 0 && fault->op->code[0] == '\0') {
+		dialect_keep(fault->op->code, sizeof(fault->op->code), text);
+	} else if (strcmp(path, "Error/Message") == 0) {
+		snprintf(fault->message, OBJECT_MESSAGE_MAX, "%.*s", (int)strcspn(text, "\r\n"),
+			text);
+	}
+	return 0;
+}
+
+/* The code is in a header, too: an answer to HEAD has no text. */
+static void read_error(struct object_op *op, char *message, char *region)
+{
+	const char *header = http_header(&op->call, "x-ms-error-code");
+	struct fault_text fault = {op, message};
+
+	op->code[0] = '\0';
+	message[0] = '\0';
+	region[0] = '\0';
+	if (header != NULL) {
+		dialect_keep(op->code, sizeof(op->code), header);
+	}
+	if (op->call.text != NULL) {
+		xml_read(op->call.text, op->call.text_bytes, read_error_value, &fault, NULL);
+	}
+}
+
+const struct object_dialect azure_dialect = {
+	.locate = locate,
+	.build = build,
+	.read = read_answer,
+	.read_error = read_error,
+};

@@ -1,0 +1,62 @@
+/* What the dialects share: see dialect.h. */
+#include "store/object/dialect.h"
+
+#include "base/err.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool dialect_keep(char *to, size_t size_bytes, const char *text)
+{
+	return (size_t)snprintf(to, size_bytes, "%s", text) < size_bytes;
+}
+
+int dialect_nonsense(struct object_op *op, const char *what, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EIO, "an answer that makes no sense (HTTP %d, %s)",
+		op->call.status, what);
+}
+
+bool dialect_read_number(const char *text, uint64_t *number)
+{
+	char *end;
+
+	if (text == NULL || text[0] < '0' || text[0] > '9') {
+		return false;
+	}
+	*number = strtoull(text, &end, 10);
+	return *end == '\0';
+}
+
+int dialect_read_range(struct object_op *op, struct pawl_err *err)
+{
+	const char *range = http_header(&op->call, "content-range");
+	const char *slash = range != NULL ? strchr(range, '/') : NULL;
+	uint64_t from, to;
+
+	if (range == NULL && op->call.status == 200 && op->off_bytes == 0 &&
+		op->got_bytes <= op->len_bytes) {
+		op->size_bytes = op->got_bytes; /* the object ends in the range, and it is all */
+		return 0;
+	}
+	/* rclone answers a range with status 200. */
+	if (slash == NULL || !dialect_read_number(slash + 1, &op->size_bytes) ||
+		sscanf(range, "bytes %" SCNu64 "-%" SCNu64 "/", &from, &to) != 2 ||
+		from != op->off_bytes || to < from || to - from >= op->len_bytes ||
+		op->got_bytes != to - from + 1) {
+		return dialect_nonsense(op, "another range than was asked for", err);
+	}
+	return 0;
+}
+
+int dialect_read_etag(struct object_op *op, struct pawl_err *err)
+{
+	const char *etag = http_header(&op->call, "etag");
+
+	if (etag == NULL || etag[0] == '\0' || !dialect_keep(op->etag, sizeof(op->etag), etag)) {
+		return dialect_nonsense(op, "no usable etag", err);
+	}
+	return 0;
+}

@@ -100,7 +100,7 @@ PURE_ROOMS: dict[str, set[str]] = {
     "src/sched/sim": {"csv.c", "profile.c"},
     "src/store/object": {
         "cred_aws.c",
-        "cred_azure.c",
+        "cred_fresh.c",
         "cred_io.c",
         "cred_key.c",
         "http.c",

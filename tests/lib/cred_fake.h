@@ -47,7 +47,7 @@ struct answer {
 static struct item env[ITEMS_MAX];
 static struct item files[ITEMS_MAX];
 static struct answer answers[ITEMS_MAX];
-static struct item command;        /* what a command prints, or its error */
+static struct item command;        /* output of the command, or its error */
 static char trace[16384];          /* requests and commands so far, a line each */
 static char body[8192];            /* body of the last request */
 static struct object_request last; /* the last request */

@@ -262,48 +262,27 @@ static int build(const struct object_place *place, struct object_op *op,
 
 /* A page that is being read. */
 struct page {
-	struct object_op *op;
-	bool bad;                  /* a value cannot be what it must be */
-	bool whole;                /* the text is a list, and not an error or a page of a proxy */
-	bool marks_folder;         /* the blob stands for a folder */
-	char key[XML_TEXT_MAX];    /* name of the blob, or of the folder */
-	char size[32];             /* bytes of the blob, a number */
+	struct dialect_page
+		common; /* first: see dialect.h; a blob that marks a folder is left out */
 	char marker[XML_TEXT_MAX]; /* where the next page begins; "": this is the last one */
 };
-
-/* Hands a result to the caller. Returns nonzero to end the page. */
-static int report(struct page *page, bool folder)
-{
-	const char *prefix = page->op->key;
-	struct object_found found = {page->key, strtoull(page->size, NULL, 10), folder, NULL};
-	int stop = 0;
-
-	if (page->key[0] == '\0' || strncmp(page->key, prefix, strlen(prefix)) != 0) {
-		page->bad = true; /* whoever removes what is listed removes no other key */
-	} else if (!page->marks_folder) {
-		stop = page->op->found(page->op->user, &found);
-	}
-	page->key[0] = '\0';
-	page->size[0] = '\0';
-	page->marks_folder = false;
-	return stop;
-}
 
 static int read_listed(struct page *page, const char *name, const char *text)
 {
 	if (strcmp(name, "Blob/Name") == 0 || strcmp(name, "BlobPrefix/Name") == 0) {
-		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
+		dialect_keep_value(&page->common, page->common.key, sizeof(page->common.key), text);
 	} else if (strcmp(name, "Blob/Properties/Content-Length") == 0) {
-		page->bad = page->bad || !dialect_keep(page->size, sizeof(page->size), text);
+		dialect_keep_value(&page->common, page->common.size, sizeof(page->common.size),
+			text);
 	} else if (strcmp(name, "Blob/Properties/ResourceType") == 0) {
-		page->marks_folder = page->marks_folder || strcmp(text, "directory") == 0;
+		page->common.left_out = page->common.left_out || strcmp(text, "directory") == 0;
 	} else if (strcasecmp(name, "Blob/Metadata/" FOLDER_MARK) == 0) {
-		page->marks_folder = page->marks_folder || strcasecmp(text, "true") == 0;
+		page->common.left_out = page->common.left_out || strcasecmp(text, "true") == 0;
 	} else if (strcmp(name, "Blob") == 0) {
-		return report(page, false);
+		return dialect_report(&page->common, false, NULL);
 	} else if (strcmp(name, "BlobPrefix") == 0) {
-		page->marks_folder = false;
-		return report(page, true);
+		page->common.left_out = false;
+		return dialect_report(&page->common, true, NULL);
 	}
 	return 0;
 }
@@ -320,15 +299,15 @@ static int read_page_value(void *user, const char *path, const char *text)
 	if (strcmp(path, "EnumerationResults/NextMarker") == 0) {
 		dialect_keep(page->marker, sizeof(page->marker), text);
 	} else if (strcmp(path, "Error/Code") == 0) {
-		dialect_keep(page->op->code, sizeof(page->op->code), text);
+		dialect_keep(page->common.op->code, sizeof(page->common.op->code), text);
 	}
-	page->whole = strcmp(path, "EnumerationResults") == 0;
+	page->common.whole = strcmp(path, "EnumerationResults") == 0;
 	return 0;
 }
 
 static int set_token(struct page *page, struct pawl_err *err)
 {
-	struct object_op *op = page->op;
+	struct object_op *op = page->common.op;
 
 	if (!dialect_keep(op->next_token, sizeof(op->next_token), page->marker)) {
 		op->next_token[0] = '\0';
@@ -348,23 +327,11 @@ static int read_page(struct object_op *op, struct pawl_err *err)
 	if (page == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a page of a list");
 	}
-	page->op = op;
-	op->next_token[0] = '\0';
-	rv = xml_read(op->call.text != NULL ? op->call.text : "", op->call.text_bytes,
-		read_page_value, page, err);
-	if (rv > 0) {
-		rv = 0; /* the caller has seen enough */
-	} else if (rv == 0 && op->code[0] != '\0') {
-		rv = pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
-	} else if (rv == 0 && !page->whole) {
-		rv = dialect_nonsense(op, "no list", err);
-	} else if (rv == 0 && page->bad) {
-		rv = dialect_nonsense(op, "a list with a value that cannot be", err);
-	} else if (rv == 0) {
-		rv = set_token(page, err);
-	}
+	page->common.op = op;
+	rv = dialect_read_page(&page->common, read_page_value, err);
+	rv = rv == 0 ? set_token(page, err) : rv;
 	free(page);
-	return rv;
+	return rv == DIALECT_STOPPED ? 0 : rv;
 }
 
 /* ---- other answers ---- */

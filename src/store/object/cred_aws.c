@@ -10,15 +10,13 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "store/object/cred_fresh.h"
 #include "store/object/cred_profile.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define REFRESH_S   300 /* how long before its end a key is fetched anew */
-#define ASK_AGAIN_S 5   /* at least this long after it was tried, while the old key works */
 
 enum source {
 	SOURCE_NONE,
@@ -37,18 +35,15 @@ struct cred_aws {
 	bool by_name;        /* address or environment name it: it must exist */
 	char *region;        /* owned; "": not set */
 	char *endpoint;      /* owned; "": not set */
-	struct cred_key key; /* the key in use, if has_key */
-	int64_t asked_s;     /* when the source was asked last */
-	bool has_key;        /* there is a key; it may have expired */
-	bool is_refused;     /* the key does not work: see cred_aws_refused */
-	bool is_warned;      /* the log has that no new key can be had */
+	struct cred_key key; /* the key in use, if fresh.is_there */
+	struct cred_fresh fresh;
 	bool is_file_warned; /* the log has that a file cannot be read */
 };
 
 /* What is known of a source before it is asked. */
 struct choice {
 	enum source source;          /* where the key comes from */
-	struct cred_profile profile; /* what the files say; cleared by the owner */
+	struct cred_profile profile; /* settings from the files; whoever has the choice clears it */
 };
 
 /* ---- the chain ---- */
@@ -167,7 +162,7 @@ static int ask_machine(const struct cred_aws *c, const struct cred_ask *ask, str
 	struct pawl_err why = {0};
 	int rv = cred_from_machine(ask, key, &why);
 
-	if (rv == PAWL_ENOENT && !c->has_key) {
+	if (rv == PAWL_ENOENT && !c->fresh.is_there) {
 		return refuse_all(c, why.msg, err);
 	}
 	return rv == 0 ? 0 : pawl_err_set(err, rv == PAWL_ENOENT ? PAWL_EIO : rv, "%s", why.msg);
@@ -288,22 +283,6 @@ void cred_aws_close(struct cred_aws *cred)
 
 /* ---- the key ---- */
 
-/* Returns whether the key can be used still. */
-static bool is_valid(const struct cred_aws *c, int64_t now_s)
-{
-	return c->has_key && !c->is_refused && (c->key.end_s == 0 || now_s < c->key.end_s);
-}
-
-/* Returns whether the source is to be asked. A clock that was set back does not delay it. */
-static bool is_due(const struct cred_aws *c, int64_t now_s)
-{
-	if (!is_valid(c, now_s)) {
-		return true;
-	}
-	return c->key.end_s != 0 && now_s >= c->key.end_s - REFRESH_S &&
-		(now_s < c->asked_s || now_s - c->asked_s >= ASK_AGAIN_S);
-}
-
 /* Gets a new key. On error the old one stays. */
 static int refresh(struct cred_aws *c, int64_t now_s, struct pawl_err *err)
 {
@@ -312,16 +291,14 @@ static int refresh(struct cred_aws *c, int64_t now_s, struct pawl_err *err)
 	struct cred_key key = {0};
 	int rv = choose(c, &choice, err);
 
-	c->asked_s = now_s;
+	c->fresh.asked_s = now_s;
 	if (rv != 0) {
 		return rv;
 	}
 	rv = ask_source(c, &choice, &ask, &key, err);
 	if (rv == 0) {
 		c->key = key;
-		c->has_key = true;
-		c->is_refused = false;
-		c->is_warned = false;
+		cred_fresh_renew(&c->fresh, key.end_s);
 	}
 	explicit_bzero(&key, sizeof(key));
 	cred_profile_clear(&choice.profile);
@@ -332,15 +309,11 @@ int cred_aws_get(struct cred_aws *cred, int64_t now_s, struct sign_aws_key *key,
 	struct pawl_err *err)
 {
 	struct pawl_err why = {0};
-	int rv = is_due(cred, now_s) ? refresh(cred, now_s, &why) : 0;
+	int rv = cred_fresh_is_due(&cred->fresh, now_s) ? refresh(cred, now_s, &why) : 0;
 
-	if (rv != 0 && !is_valid(cred, now_s)) {
-		return pawl_err_set(err, rv, "%s", why.msg);
-	}
-	if (rv != 0 && !cred->is_warned) {
-		log_line(LOG_WARNING, "no new credentials, and the old ones end in %lld s: %s",
-			(long long)(cred->key.end_s - now_s), why.msg);
-		cred->is_warned = true;
+	rv = rv != 0 ? cred_fresh_fail(&cred->fresh, rv, now_s, &why, err) : 0;
+	if (rv != 0) {
+		return rv;
 	}
 	*key = (struct sign_aws_key){cred->key.id, cred->key.secret, cred->key.token};
 	return 0;
@@ -348,7 +321,7 @@ int cred_aws_get(struct cred_aws *cred, int64_t now_s, struct sign_aws_key *key,
 
 void cred_aws_refused(struct cred_aws *cred)
 {
-	cred->is_refused = true;
+	cred->fresh.is_refused = true;
 }
 
 const char *cred_aws_region(const struct cred_aws *cred)

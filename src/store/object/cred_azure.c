@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/log.h"
+#include "store/object/cred_fresh.h"
 #include "store/object/cred_sources.h"
 #include "store/object/object_request.h"
 
@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFRESH_S            300   /* how long before its end a token is fetched anew */
-#define ASK_AGAIN_S          5     /* at least this long after a try, while the old one works */
 #define PROBE_TIMEOUT_MS     1000  /* a request to a metadata service, which may not exist */
 #define MACHINE_TIMEOUT_MS   10000 /* a request for a token of the machine, which may be new */
 #define AUTHORITY_TIMEOUT_MS 10000
@@ -43,11 +41,8 @@ struct cred_azure {
 	struct cred_io io;                  /* the outside */
 	char account[OBJECT_NAME_MAX];      /* account of the address */
 	char endpoint[OBJECT_ENDPOINT_MAX]; /* endpoint of the connection string; "": none */
-	struct cred_secret secret;          /* secret in use, if has_secret */
-	int64_t asked_s;                    /* when the source was asked last */
-	bool has_secret;                    /* there is one; it may have expired */
-	bool is_refused;                    /* the secret does not work: see cred_azure_refused */
-	bool is_warned;                     /* the log has that no new one can be had */
+	struct cred_secret secret;          /* secret in use, if fresh.is_there */
+	struct cred_fresh fresh;
 };
 
 /* ---- tokens ---- */
@@ -205,13 +200,14 @@ static int ask_machine(const struct cred_azure *c, int64_t now_s, struct cred_se
 	int status;
 	int rv;
 
-	if (!c->has_secret && !is_machine_there(c)) {
+	if (!c->fresh.is_there && !is_machine_there(c)) {
 		return refuse_all(c, "it does not answer", err);
 	}
 	begin_machine_request(c, &request);
 	request_add_header(&request, "metadata", "true");
 	rv = ask_token(c, &request, NULL, MACHINE_TIMEOUT_MS, true, now_s, secret, &status, &why);
-	if (rv == PAWL_EIO && !c->has_secret && (status == 400 || status == 403 || status == 404)) {
+	if (rv == PAWL_EIO && !c->fresh.is_there &&
+		(status == 400 || status == 403 || status == 404)) {
 		return refuse_all(c, why.msg, err);
 	}
 	return rv == 0 ? 0
@@ -280,29 +276,11 @@ static int find_all(struct cred_azure *c, const struct object_url *url, struct p
 	}
 	if (source != SOURCE_MACHINE) {
 		rv = read_source(c, source, &c->secret, c->endpoint, err);
-		c->has_secret = rv == 0;
+		if (rv == 0) {
+			cred_fresh_renew(&c->fresh, c->secret.token.end_s);
+		}
 	}
 	return rv;
-}
-
-/* Returns whether the secret can be used still. */
-static bool is_valid(const struct cred_azure *c, int64_t now_s)
-{
-	int64_t end_s = c->secret.token.end_s;
-
-	return c->has_secret && !c->is_refused && (end_s == 0 || now_s < end_s);
-}
-
-/* Returns whether the source is to be asked. A clock that was set back does not delay it. */
-static bool is_due(const struct cred_azure *c, int64_t now_s)
-{
-	int64_t end_s = c->secret.token.end_s;
-
-	if (!is_valid(c, now_s)) {
-		return true;
-	}
-	return end_s != 0 && now_s >= end_s - REFRESH_S &&
-		(now_s < c->asked_s || now_s - c->asked_s >= ASK_AGAIN_S);
 }
 
 /* Gets a new secret. On error the old one stays. The endpoint is that of the beginning. */
@@ -313,7 +291,7 @@ static int refresh(struct cred_azure *c, int64_t now_s, struct pawl_err *err)
 	struct cred_secret secret = {0};
 	int rv;
 
-	c->asked_s = now_s;
+	c->fresh.asked_s = now_s;
 	if (source == SOURCE_WORKLOAD) {
 		rv = ask_workload(c, now_s, &secret, err);
 	} else if (source == SOURCE_MACHINE) {
@@ -323,9 +301,7 @@ static int refresh(struct cred_azure *c, int64_t now_s, struct pawl_err *err)
 	}
 	if (rv == 0) {
 		c->secret = secret;
-		c->has_secret = true;
-		c->is_refused = false;
-		c->is_warned = false;
+		cred_fresh_renew(&c->fresh, secret.token.end_s);
 	}
 	explicit_bzero(&secret, sizeof(secret));
 	return rv;
@@ -335,15 +311,11 @@ int cred_azure_get(struct cred_azure *cred, int64_t now_s, const struct cred_sec
 	struct pawl_err *err)
 {
 	struct pawl_err why = {0};
-	int rv = is_due(cred, now_s) ? refresh(cred, now_s, &why) : 0;
+	int rv = cred_fresh_is_due(&cred->fresh, now_s) ? refresh(cred, now_s, &why) : 0;
 
-	if (rv != 0 && !is_valid(cred, now_s)) {
-		return pawl_err_set(err, rv, "%s", why.msg);
-	}
-	if (rv != 0 && !cred->is_warned) {
-		log_line(LOG_WARNING, "no new credentials, and the old ones end in %lld s: %s",
-			(long long)(cred->secret.token.end_s - now_s), why.msg);
-		cred->is_warned = true;
+	rv = rv != 0 ? cred_fresh_fail(&cred->fresh, rv, now_s, &why, err) : 0;
+	if (rv != 0) {
+		return rv;
 	}
 	*secret = &cred->secret;
 	return 0;
@@ -351,7 +323,7 @@ int cred_azure_get(struct cred_azure *cred, int64_t now_s, const struct cred_sec
 
 void cred_azure_refused(struct cred_azure *cred)
 {
-	cred->is_refused = true;
+	cred->fresh.is_refused = true;
 }
 
 const char *cred_azure_endpoint(const struct cred_azure *cred)

@@ -308,7 +308,7 @@ struct sts_answer {
 	char token[CRED_TOKEN_MAX];   /* session token */
 	char end[END_MAX];            /* time of expiry */
 	char code[CODE_MAX];          /* name of an error */
-	char message[MESSAGE_MAX];    /* what the error says, cut */
+	char message[MESSAGE_MAX];    /* text of the error, cut */
 };
 
 _Static_assert(CRED_TOKEN_MAX >= XML_TEXT_MAX, "every value of XML fits");

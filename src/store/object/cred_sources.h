@@ -23,7 +23,7 @@ struct cred_ask {
 struct cred_role {
 	const char *arn;         /* the role */
 	const char *session;     /* name of the session that logs show; else "pawl" */
-	const char *external_id; /* what the role's owner asks for */
+	const char *external_id; /* external id that the role's owner demands, or NULL */
 	const char *duration_s;  /* how long the key is to live, a number */
 };
 

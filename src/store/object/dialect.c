@@ -19,6 +19,48 @@ int dialect_nonsense(struct object_op *op, const char *what, struct pawl_err *er
 		op->call.status, what);
 }
 
+void dialect_keep_value(struct dialect_page *page, char *to, size_t size_bytes, const char *text)
+{
+	page->bad = page->bad || !dialect_keep(to, size_bytes, text);
+}
+
+int dialect_report(struct dialect_page *page, bool folder, const char *upload)
+{
+	const char *prefix = page->op->key;
+	struct object_found found = {page->key, strtoull(page->size, NULL, 10), folder, upload};
+	int stop = 0;
+
+	if (page->key[0] == '\0' || strncmp(page->key, prefix, strlen(prefix)) != 0) {
+		page->bad = true;
+	} else if (!page->left_out) {
+		stop = page->op->found(page->op->user, &found);
+	}
+	page->left_out = false;
+	page->key[0] = '\0';
+	page->size[0] = '\0';
+	return stop;
+}
+
+int dialect_read_page(struct dialect_page *page, xml_fn *each, struct pawl_err *err)
+{
+	struct object_op *op = page->op;
+	int rv;
+
+	op->next_token[0] = '\0';
+	rv = xml_read(op->call.text != NULL ? op->call.text : "", op->call.text_bytes, each, page,
+		err);
+	if (rv != 0) {
+		return rv > 0 ? DIALECT_STOPPED : rv;
+	}
+	if (op->code[0] != '\0') {
+		return pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
+	}
+	if (!page->whole) {
+		return dialect_nonsense(op, "no list", err);
+	}
+	return page->bad ? dialect_nonsense(op, "a list with a value that cannot be", err) : 0;
+}
+
 bool dialect_read_number(const char *text, uint64_t *number)
 {
 	char *end;

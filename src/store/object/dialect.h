@@ -5,6 +5,7 @@
 
 #include "store/object/object.h"
 #include "store/object/object_request.h"
+#include "store/object/object_xml.h"
 
 /* Where a bucket is. */
 struct object_place {
@@ -42,6 +43,27 @@ struct object_dialect {
 
 /* ---- what the dialects share ---- */
 
+/* A page of a list that is being read; the first field of each dialect's own. */
+struct dialect_page {
+	struct object_op *op;
+	bool bad;               /* a value cannot be what it must be */
+	bool whole;             /* the text is a list, and not an error or a page of a proxy */
+	bool left_out;          /* the result that is being read is not for the caller */
+	char key[XML_TEXT_MAX]; /* key of the result that is being read */
+	char size[32];          /* size of that result, a number; "": 0 */
+};
+
+/* Reads the text of a page: each, an xml_fn, gets the page. Returns 0, or DIALECT_STOPPED if the
+ * caller of the operation has seen enough. PAWL_EIO: it is no list, or has a value that cannot be;
+ * op->code is set if it is an error in spite of its status. */
+int dialect_read_page(struct dialect_page *page, xml_fn *each, struct pawl_err *err);
+#define DIALECT_STOPPED 1
+/* Keeps a value of a page, which is bad if it does not fit. */
+void dialect_keep_value(struct dialect_page *page, char *to, size_t size_bytes, const char *text);
+/* Hands the result of the page that was read last to the operation's caller, unless its key lies
+ * outside of the prefix: whoever removes what is listed must remove nothing else. Returns nonzero
+ * to end the page. */
+int dialect_report(struct dialect_page *page, bool folder, const char *upload);
 /* Copies a text. Returns false if it had to be cut. */
 bool dialect_keep(char *to, size_t size_bytes, const char *text);
 /* Returns PAWL_EIO: the answer makes no sense, because of what. */

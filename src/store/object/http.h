@@ -45,7 +45,7 @@ struct http_call {
 	/* Valid when reaped. */
 	int rv; /* 0: there is an answer, of any status; else a PAWL_E code: PAWL_EINVAL
 				 * where trying again is in vain, such as a wrong certificate */
-	char why[HTTP_WHY_MAX]; /* what went wrong, if rv is not 0 */
+	char why[HTTP_WHY_MAX]; /* text of the error, if rv is not 0 */
 	int status;             /* status of HTTP, 0: none */
 	char *text; /* owned by the caller after the reap, NUL behind it; NULL: none. The text of an
 		     * error is cut at HTTP_TEXT_MAX */

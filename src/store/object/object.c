@@ -34,7 +34,7 @@ struct object_client {
 	struct object_options options;
 	char endpoint[OBJECT_ENDPOINT_MAX]; /* endpoint as it was set; "": the service's own */
 	struct object_auth *auth;           /* owned */
-	struct cred_net net;                /* what auth asks with */
+	struct cred_net net;                /* connections that auth uses */
 	struct http_pool *http;
 	struct object_window window;
 	int64_t skew_s;           /* seconds that the service's clock is ahead of ours */

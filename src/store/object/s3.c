@@ -293,12 +293,8 @@ static bool decode_key(char *key)
 
 /* A page that is being read. */
 struct page {
-	struct object_op *op;
-	bool bad;   /* a value cannot be what it must be */
-	bool more;  /* another page follows */
-	bool whole; /* the text is a list, and not an error or a page of a proxy */
-	char key[XML_TEXT_MAX];
-	char size[32];
+	struct dialect_page common; /* first: see dialect.h */
+	bool more;                  /* another page follows */
 	char upload[OBJECT_UPLOAD_MAX];
 	char marks[2][OBJECT_TOKEN_MAX]; /* where the next page begins */
 };
@@ -322,17 +318,12 @@ static const char *inner(const char *path)
 /* Hands a result to the caller. Returns nonzero to end the page. */
 static int report(struct page *page, bool folder, const char *upload)
 {
-	struct object_found found = {page->key, strtoull(page->size, NULL, 10), folder, upload};
-	int stop = 0;
+	int stop;
 
-	if (page->key[0] == '\0' || !decode_key(page->key) ||
-		behind(page->key, page->op->key) == NULL) {
-		page->bad = true; /* whoever removes what is listed removes no other key */
-	} else {
-		stop = page->op->found(page->op->user, &found);
+	if (!decode_key(page->common.key)) {
+		page->common.key[0] = '\0'; /* a key that cannot be */
 	}
-	page->key[0] = '\0';
-	page->size[0] = '\0';
+	stop = dialect_report(&page->common, folder, upload);
 	page->upload[0] = '\0';
 	return stop;
 }
@@ -340,9 +331,10 @@ static int report(struct page *page, bool folder, const char *upload)
 static int read_listed(struct page *page, const char *name, const char *text)
 {
 	if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "CommonPrefixes/Prefix") == 0) {
-		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
+		dialect_keep_value(&page->common, page->common.key, sizeof(page->common.key), text);
 	} else if (strcmp(name, "Contents/Size") == 0) {
-		page->bad = page->bad || !dialect_keep(page->size, sizeof(page->size), text);
+		dialect_keep_value(&page->common, page->common.size, sizeof(page->common.size),
+			text);
 	} else if (strcmp(name, "Contents") == 0) {
 		return report(page, false, NULL);
 	} else if (strcmp(name, "CommonPrefixes") == 0) {
@@ -350,8 +342,7 @@ static int read_listed(struct page *page, const char *name, const char *text)
 	} else if (strcmp(name, "IsTruncated") == 0) {
 		page->more = strcmp(text, "true") == 0;
 	} else if (strcmp(name, "NextContinuationToken") == 0) {
-		page->bad =
-			page->bad || !dialect_keep(page->marks[0], sizeof(page->marks[0]), text);
+		dialect_keep_value(&page->common, page->marks[0], sizeof(page->marks[0]), text);
 	}
 	return 0;
 }
@@ -359,20 +350,18 @@ static int read_listed(struct page *page, const char *name, const char *text)
 static int read_upload(struct page *page, const char *name, const char *text)
 {
 	if (strcmp(name, "Upload/Key") == 0) {
-		page->bad = page->bad || !dialect_keep(page->key, sizeof(page->key), text);
+		dialect_keep_value(&page->common, page->common.key, sizeof(page->common.key), text);
 	} else if (strcmp(name, "Upload/UploadId") == 0) {
-		page->bad = page->bad || !dialect_keep(page->upload, sizeof(page->upload), text);
+		dialect_keep_value(&page->common, page->upload, sizeof(page->upload), text);
 	} else if (strcmp(name, "Upload") == 0) {
 		return report(page, false, page->upload);
 	} else if (strcmp(name, "IsTruncated") == 0) {
 		page->more = strcmp(text, "true") == 0;
 	} else if (strcmp(name, "NextKeyMarker") == 0) {
-		page->bad = page->bad ||
-			!dialect_keep(page->marks[0], sizeof(page->marks[0]), text) ||
-			!decode_key(page->marks[0]);
+		dialect_keep_value(&page->common, page->marks[0], sizeof(page->marks[0]), text);
+		page->common.bad = page->common.bad || !decode_key(page->marks[0]);
 	} else if (strcmp(name, "NextUploadIdMarker") == 0) {
-		page->bad =
-			page->bad || !dialect_keep(page->marks[1], sizeof(page->marks[1]), text);
+		dialect_keep_value(&page->common, page->marks[1], sizeof(page->marks[1]), text);
 	}
 	return 0;
 }
@@ -388,16 +377,16 @@ static int read_page_value(void *user, const char *path, const char *text)
 		return read_listed(page, listed, text);
 	}
 	if (strcmp(path, "Error/Code") == 0) {
-		dialect_keep(page->op->code, sizeof(page->op->code), text);
+		dialect_keep(page->common.op->code, sizeof(page->common.op->code), text);
 	}
-	page->whole = strcmp(path, "ListBucketResult") == 0 ||
+	page->common.whole = strcmp(path, "ListBucketResult") == 0 ||
 		strcmp(path, "ListMultipartUploadsResult") == 0;
 	return upload != NULL ? read_upload(page, upload, text) : 0;
 }
 
 static int set_token(struct page *page, struct pawl_err *err)
 {
-	struct object_op *op = page->op;
+	struct object_op *op = page->common.op;
 	bool fits = true;
 
 	op->next_token[0] = '\0';
@@ -424,22 +413,11 @@ static int read_page(struct object_op *op, struct pawl_err *err)
 	if (page == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a page of a list");
 	}
-	page->op = op;
-	rv = xml_read(op->call.text != NULL ? op->call.text : "", op->call.text_bytes,
-		read_page_value, page, err);
-	if (rv > 0) {
-		rv = 0; /* the caller has seen enough */
-	} else if (rv == 0 && op->code[0] != '\0') {
-		rv = pawl_err_set(err, PAWL_EIO, "HTTP %d, %s", op->call.status, op->code);
-	} else if (rv == 0 && !page->whole) {
-		rv = dialect_nonsense(op, "no list", err);
-	} else if (rv == 0 && page->bad) {
-		rv = dialect_nonsense(op, "a list with a value that cannot be", err);
-	} else if (rv == 0) {
-		rv = set_token(page, err);
-	}
+	page->common.op = op;
+	rv = dialect_read_page(&page->common, read_page_value, err);
+	rv = rv == 0 ? set_token(page, err) : rv;
 	free(page);
-	return rv;
+	return rv == DIALECT_STOPPED ? 0 : rv;
 }
 
 /* xml_fn */

@@ -217,10 +217,10 @@ static void an_unanswered_rescale_is_stopped(void **state)
 
 /* ---- nodes ---- */
 
-static void a_lost_node_costs_only_what_was_there(void **state)
+/* Runs a job that can be rescaled on all four slots of two nodes. */
+static uint64_t run_on_two_nodes(void)
 {
 	uint64_t a;
-	uint64_t b;
 
 	begin(0, 0);
 	add_node("a", 2);
@@ -228,6 +228,15 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 	pass(S_NS);
 	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
 	runs(a);
+	return a;
+}
+
+static void a_lost_node_costs_only_what_was_there(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	a = run_on_two_nodes();
 	is(a, CORE_RUNNING, 4);
 	assert_int_equal(node_event(CORE_NODE_GONE, "b", 0), 0);
 	is(a, CORE_RESCALING, 2); /* the other replicas go on */
@@ -250,14 +259,8 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 
 static void a_job_that_loses_all_nodes_at_once_is_not_rescaled(void **state)
 {
-	uint64_t a;
+	uint64_t a = run_on_two_nodes();
 
-	begin(0, 0);
-	add_node("a", 2);
-	add_node("b", 2);
-	pass(S_NS);
-	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
-	runs(a);
 	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 1), 0);
 	is(a, CORE_RUNNING, 4);
 	t.now_ns++; /* one step: "b" goes without notice, and the deadline of "a" has come */
@@ -289,14 +292,8 @@ static void a_script_that_lost_a_node_is_started_again(void **state)
 
 static void nodes_that_go_are_left_in_time(void **state)
 {
-	uint64_t a;
+	uint64_t a = run_on_two_nodes();
 
-	begin(0, 0);
-	add_node("a", 2);
-	add_node("b", 2);
-	pass(S_NS);
-	a = submit((struct core_request){.least = 1, .most = 4, .in_place = true});
-	runs(a);
 	pass(S_NS);
 	assert_int_equal(node_event(CORE_NODE_NOTICE, "a", 30 * S_NS), 0);
 	is(a, CORE_RESCALING, 2);

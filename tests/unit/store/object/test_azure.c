@@ -460,7 +460,7 @@ static void ranges_are_checked(void **state)
 
 /* ---- lists ---- */
 
-static char listed[1024]; /* what was found, a line each */
+static char listed[1024]; /* results of the list, one a line */
 static unsigned stop_at;  /* ends the page at this result; 0: never */
 
 static int add_found(void *user, const struct object_found *found)

@@ -514,7 +514,7 @@ struct request {
 };
 
 struct sim {
-	struct object_window window;   /* what is tested */
+	struct object_window window;   /* window under test */
 	struct rng rng;                /* how long requests take */
 	int64_t now_ns;                /* simulated time */
 	struct request requests[MOST]; /* in flight */

@@ -301,7 +301,7 @@ static void the_whole_has_a_limit(void **state)
 /* ---- what is no XML, or none that a service sends ---- */
 
 struct bad {
-	const char *xml;  /* what comes */
+	const char *xml;  /* text that is read */
 	const char *says; /* what the error says */
 };
 

@@ -51,6 +51,7 @@ ROOMS: dict[str, set[str]] = {
     "src/agent/ledger": {"ipc"},
     "src/agent/persist": {"agent/ledger", "ckpt", "ipc"},
     "src/agent": {"agent/persist", "adapt"},
+    "src/mirror": {"io", "ckpt"},
     "src/launch/env": {"base"},
     "src/launch/membership": {"base"},
     "src/launch/nodes": {"ckpt/format", "io"},

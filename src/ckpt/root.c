@@ -162,7 +162,9 @@ bool root_is_shared_id(const char *id)
 {
 	size_t len_bytes = strlen(id);
 
-	if (strncmp(id, ROOT_SHARED_ID, strlen(ROOT_SHARED_ID)) != 0 || len_bytes > ROOT_ID_MAX) {
+	if ((strncmp(id, ROOT_SHARED_ID, strlen(ROOT_SHARED_ID)) != 0 &&
+		    strncmp(id, ROOT_UNIT_ID, strlen(ROOT_UNIT_ID)) != 0) ||
+		len_bytes > ROOT_ID_MAX) {
 		return false;
 	}
 	for (size_t i = 0; i < len_bytes; i++) {

@@ -24,8 +24,10 @@
 struct pawl_err;
 struct tags_root;
 
-#define ROOT_HOLDER_MAX 512u         /* bytes of a holder's name, terminator included */
-#define ROOT_ID_MAX     64u          /* bytes of the id of a shared draft, at most */
+#define ROOT_HOLDER_MAX 512u     /* bytes of a holder's name, terminator included */
+#define ROOT_ID_MAX     64u      /* bytes of the id of a shared draft, at most */
+#define ROOT_SHARED_ID  "hosts-" /* begins the id of a draft that several hosts share */
+#define ROOT_UNIT_ID    "unit-"  /* begins the id of a draft that a later process may go on with */
 #define ROOT_FILE_MAX   (128u << 20) /* bytes of a small file that objects append to, at most */
 
 /* ---- opening ---- */
@@ -78,9 +80,10 @@ struct tag_draft {
  * no tag can have this name. If this fails, the draft may be abandoned. */
 int tag_begin(struct tags_root *root, const char *tag, struct tag_draft *draft,
 	struct pawl_err *err);
-/* Begins a tag that several hosts write; id, the same on all of them, names this attempt: "hosts-",
- * then letters, digits and '-', at most ROOT_ID_MAX bytes. Each host calls it, owner of the root or
- * not, as often as it likes. Only the owner publishes or abandons the draft. */
+/* Begins a tag that several hosts or, one after the other, several processes write. id, the same
+ * for all of them, names this attempt: ROOT_SHARED_ID or ROOT_UNIT_ID, then letters, digits and
+ * '-', fewer than ROOT_ID_MAX bytes. Each host calls it, owner of the root or not, as often as it
+ * likes. Only the owner publishes or abandons the draft. */
 int tag_begin_shared(struct tags_root *root, const char *tag, const char *id,
 	struct tag_draft *draft, struct pawl_err *err);
 /* Prepares an empty manifest for files that are written into the draft. Call it before the first

@@ -86,8 +86,6 @@ struct tags_root {
 				     * else "" */
 };
 
-#define ROOT_SHARED_ID "hosts-" /* begins the id of each shared draft */
-
 /* Returns whether tag_begin_shared takes this id. */
 bool root_is_shared_id(const char *id);
 

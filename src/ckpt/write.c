@@ -40,6 +40,7 @@ struct writer {
 	struct store *store; /* the opener's */
 	uint8_t *bounces;    /* memory of all bounce buffers, or NULL */
 	struct slot *free;   /* list of slots not in flight */
+	bool resumes;        /* files are created by store_resume */
 	struct slot slots[]; /* memory of all slots, as many as the store takes */
 };
 
@@ -96,6 +97,11 @@ void writer_close(struct writer *writer)
 		free(writer->bounces);
 		free(writer);
 	}
+}
+
+void writer_resume(struct writer *writer)
+{
+	writer->resumes = true;
 }
 
 /* Waits for one transfer and frees its slot. Returns false when none is in flight. */
@@ -236,7 +242,11 @@ static int create_file(struct job *job, const char *path, uint64_t size_bytes)
 	struct store *store = job->writer->store;
 	int rv = store_mkdirs(store, path, job->err);
 
-	return rv == 0 ? store_create(store, path, size_bytes, &job->file, job->err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	return job->writer->resumes ? store_resume(store, path, size_bytes, &job->file, job->err)
+				    : store_create(store, path, size_bytes, &job->file, job->err);
 }
 
 /* Cuts off the padding of the last chunk of a file that has size_bytes, and syncs the file. */

@@ -27,6 +27,8 @@ struct writer; /* buffers and requests, reused from file to file; one thread */
  * then allocated, only here. */
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err);
 void writer_close(struct writer *writer); /* NULL is fine */
+/* Lets files be created by store_resume, in a flat store. */
+void writer_resume(struct writer *writer);
 
 /*
  * Writes dir/part->file whole and syncs it. plan's entry CRCs are filled; part->chunks gets the

@@ -53,6 +53,9 @@ struct store_file {
 	uint32_t sending;               /* parts that are being uploaded */
 	char upload[OBJECT_UPLOAD_MAX]; /* "": not begun */
 	struct object_part *done;       /* owned; of the parts that were sent, parts_n of them */
+	bool resumes; /* made by bucket_resume: what was uploaded is left for the next */
+	struct bucket_known *known; /* owned; parts that the upload had when it was found */
+	uint32_t known_n;
 };
 
 /* A run of transfers that one request reads. */
@@ -103,6 +106,20 @@ int bucket_resize(struct store *store, struct store_file *file, uint64_t size_by
 	struct pawl_err *err);
 int bucket_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 void bucket_close_file(struct store *store, struct store_file *file);
+
+/* Returns the bytes of each part but the last, of a file of this size. */
+uint64_t bucket_part_size(uint64_t size_bytes);
+
+/* ---- going on: bucket_resume.c ---- */
+
+int bucket_resume(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err);
+/* Returns whether the service has a part already; its op is filled in. */
+bool bucket_is_known(const struct bucket_part *part);
+/* Returns the etag of a part that the service has. */
+const char *bucket_known_etag(const struct bucket_part *part);
+int bucket_has(struct store *store, const char *path, uint64_t size_bytes, store_bytes_fn *read,
+	void *user, bool *has, struct pawl_err *err);
 
 /* ---- reading: bucket_read.c ---- */
 

@@ -17,6 +17,7 @@
 #include "base/fault.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,6 +290,13 @@ static void send_part(struct bucket_part *part)
 		.read = read_part,
 		.user = part};
 	part->op.crc = sum_part(part);
+	if (bucket_is_known(part)) {
+		snprintf(file->done[i].etag, sizeof(file->done[i].etag), "%s",
+			bucket_known_etag(part));
+		file->done[i].crc = part->op.crc;
+		end_ios(part, 0);
+		return;
+	}
 	part->submitted = true;
 	file->sending++;
 	object_submit(file->bucket->client, &part->op);
@@ -334,6 +342,13 @@ static void send_if_full(struct bucket_part *part)
 
 /* ---- writing ---- */
 
+uint64_t bucket_part_size(uint64_t size_bytes)
+{
+	uint64_t part_bytes = (size_bytes / OBJECT_PARTS_MAX + MIB) / MIB * MIB;
+
+	return part_bytes < BUCKET_PART_BYTES ? BUCKET_PART_BYTES : part_bytes;
+}
+
 int bucket_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err)
 {
@@ -356,10 +371,7 @@ int bucket_create(struct store *store, const char *path, uint64_t size_bytes,
 	made->bucket = bucket;
 	made->writing = true;
 	made->size_bytes = size_bytes;
-	made->part_bytes = (size_bytes / OBJECT_PARTS_MAX + MIB) / MIB * MIB;
-	if (made->part_bytes < BUCKET_PART_BYTES) {
-		made->part_bytes = BUCKET_PART_BYTES;
-	}
+	made->part_bytes = bucket_part_size(size_bytes);
 	made->next = bucket->files;
 	bucket->files = made;
 	*file = made;
@@ -587,8 +599,11 @@ static void free_parts(struct store_file *file)
 	}
 	free(file->slots);
 	free(file->done);
+	free(file->known);
 	file->slots = NULL;
 	file->done = NULL;
+	file->known = NULL;
+	file->known_n = 0;
 	file->parts_n = 0;
 }
 
@@ -606,14 +621,9 @@ static void stop_writing(struct store_file *file)
 	free_parts(file);
 }
 
-/* Drops what was uploaded, best effort: tags_recover's sweep removes what is left. */
-static void abort_upload(struct store_file *file)
+/* Ends all uploads of parts. */
+static void stop_sending(struct store_file *file)
 {
-	struct object_op op = {.verb = OBJECT_ABORT,
-		.key = file->key,
-		.upload = file->upload,
-		.once = true};
-
 	for (uint32_t i = 0; i < file->parts_n && file->sending > 0; i++) {
 		struct bucket_part *part = file->slots[i].part;
 
@@ -622,14 +632,38 @@ static void abort_upload(struct store_file *file)
 		}
 	}
 	ASSERT(file->sending == 0);
+}
+
+/* Drops what was uploaded, best effort: a sweep drops what is left. */
+static void abort_upload(struct store_file *file)
+{
+	struct object_op op = {.verb = OBJECT_ABORT,
+		.key = file->key,
+		.upload = file->upload,
+		.once = true};
+
+	stop_sending(file);
 	if (file->upload[0] != '\0') {
 		object_do(file->bucket->client, &op, NULL);
 		file->upload[0] = '\0';
 	}
 }
 
+/* Gives a file up that is not complete. What was uploaded of one that resumes is left for the next
+ * attempt, unless the service refuses to complete it. */
+static void give_up(struct store_file *file, bool refused)
+{
+	if (file->resumes && !refused) {
+		stop_sending(file);
+		file->upload[0] = '\0';
+	} else {
+		abort_upload(file);
+	}
+}
+
 int bucket_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
+	bool refused = false;
 	int rv;
 
 	if (!file->writing) {
@@ -647,10 +681,13 @@ int bucket_sync(struct store *store, struct store_file *file, struct pawl_err *e
 		rv = put_whole(file, err);
 	} else if (rv == 0) {
 		rv = send_rest(file, err);
-		rv = rv == 0 ? complete(file, err) : rv;
+		if (rv == 0) {
+			rv = complete(file, err);
+			refused = rv != PAWL_ETIMEDOUT;
+		}
 	}
 	if (rv != 0) {
-		abort_upload(file);
+		give_up(file, refused);
 	}
 	stop_writing(file);
 	return rv;
@@ -659,7 +696,7 @@ int bucket_sync(struct store *store, struct store_file *file, struct pawl_err *e
 void bucket_close_file(struct store *store, struct store_file *file)
 {
 	if (file->writing) {
-		abort_upload(file);
+		give_up(file, false);
 		stop_writing(file);
 	}
 	free(file->key);

@@ -333,6 +333,29 @@ int store_read_etag(struct store *store, const char *path, void **bytes, size_t 
 		       : store->ops->read_etag(store, path, bytes, len_bytes, max_bytes, etag, err);
 }
 
+int store_resume(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	int rv = check_flat(store, path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	return store->ops->resume != NULL ? store->ops->resume(store, path, size_bytes, file, err)
+					  : store->ops->create(store, path, size_bytes, file, err);
+}
+
+int store_has(struct store *store, const char *path, uint64_t size_bytes, store_bytes_fn *read,
+	void *user, bool *has, struct pawl_err *err)
+{
+	int rv = check_flat(store, path, err);
+
+	*has = false;
+	return rv != 0 || store->ops->has == NULL
+		? rv
+		: store->ops->has(store, path, size_bytes, read, user, has, err);
+}
+
 int store_sweep(struct store *store, struct pawl_err *err)
 {
 	return store->ops->sweep != NULL ? store->ops->sweep(store, err) : 0;

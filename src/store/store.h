@@ -60,6 +60,11 @@ enum store_kind {
  * anything that is neither file nor directory counts as a file. */
 typedef int store_list_fn(void *user, const char *name, enum store_kind kind);
 
+/* Reads len_bytes at off of what a caller has, in ascending order and without gaps. Returns 0 or an
+ * error. */
+typedef int store_bytes_fn(void *user, uint64_t off, void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+
 struct store_dir_ops; /* dirs.h */
 
 /* The implementation's table; callers use the functions below. */
@@ -92,6 +97,12 @@ struct store_ops {
 	int (*read_etag)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 		size_t max_bytes, char *etag, struct pawl_err *err);
 	int (*sweep)(struct store *store, struct pawl_err *err); /* NULL: nothing to do */
+	/* NULL: create is called. */
+	int (*resume)(struct store *store, const char *path, uint64_t size_bytes,
+		struct store_file **file, struct pawl_err *err);
+	/* NULL: never. */
+	int (*has)(struct store *store, const char *path, uint64_t size_bytes, store_bytes_fn *read,
+		void *user, bool *has, struct pawl_err *err);
 };
 
 struct store {
@@ -206,6 +217,19 @@ int store_put_if(struct store *store, const char *path, const void *bytes, size_
 int store_read_etag(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, char etag[STORE_ETAG_MAX], struct pawl_err *err);
 
+/*
+ * Creates a file as store_create does. If an earlier writer of this path left an upload unfinished,
+ * goes on with that: parts that the service has already, with the bytes that are written now, are
+ * not sent again. A file that is closed without a sync, or whose sync fails, is left for the next
+ * call; store_sweep drops it. Stores that keep nothing of the kind begin anew.
+ */
+int store_resume(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err);
+/* Sets *has: whether there is an object of this size at path with exactly the bytes that read
+ * yields, as far as checksums tell that the service has kept. If it keeps none: no. read is not
+ * called if the size differs; it gets 1 MiB at a time. */
+int store_has(struct store *store, const char *path, uint64_t size_bytes, store_bytes_fn *read,
+	void *user, bool *has, struct pawl_err *err);
 /* Removes what writers that are gone left unfinished, and nobody can see: call it when no file is
  * being written. Other stores have nothing of the kind. */
 int store_sweep(struct store *store, struct pawl_err *err);

@@ -138,8 +138,10 @@ void s3_request_sort(struct s3_request *request)
 		request->kind = upload ? S3_ABORT : S3_DELETE;
 	} else if (strcmp(request->method, "HEAD") == 0) {
 		request->kind = S3_HEAD;
+	} else if (request->key[0] == '\0') {
+		request->kind = sort_bucket(request);
 	} else {
-		request->kind = request->key[0] != '\0' ? S3_GET : sort_bucket(request);
+		request->kind = upload ? S3_PARTS : S3_GET;
 	}
 }
 

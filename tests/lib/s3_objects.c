@@ -5,6 +5,7 @@
 #include "base/crc.h"
 
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include <strings.h>
 
 #define ETAG_MAX  64u
+#define SUM_MAX   32u
+#define MD5_BYTES 16u
 #define PARTS_MAX 10000u
 
 struct object {
@@ -19,13 +22,15 @@ struct object {
 	uint8_t *bytes; /* owned */
 	size_t len_bytes;
 	char etag[ETAG_MAX]; /* with quotes */
+	char sum[SUM_MAX];   /* CRC-32C in base64; of parts, that of their CRCs, and "-n" */
 };
 
 struct part {
 	uint8_t *bytes; /* owned; NULL: not there */
 	size_t len_bytes;
 	char etag[ETAG_MAX];
-	char sum[9]; /* CRC-32C, in base64 */
+	char sum[9];  /* CRC-32C, in base64 */
+	uint32_t crc; /* CRC-32C */
 };
 
 struct upload {
@@ -106,6 +111,21 @@ static struct object *find_object(const struct s3_objects *objects, const char *
 
 	return i < objects->n && strcmp(objects->objects[i].key, key) == 0 ? &objects->objects[i]
 									   : NULL;
+}
+
+/* Writes an etag: the MD5 of bytes or, of an object in parts, of the MD5s of its parts. */
+static void write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[ETAG_MAX])
+{
+	uint8_t md5[EVP_MAX_MD_SIZE];
+	int rv = EVP_Digest(bytes, len_bytes, md5, NULL, EVP_md5(), NULL);
+	size_t n = 1;
+
+	ASSERT(rv == 1);
+	etag[0] = '"';
+	for (unsigned i = 0; i < MD5_BYTES; i++) {
+		n += (size_t)snprintf(etag + n, ETAG_MAX - n, "%02x", md5[i]);
+	}
+	snprintf(etag + n, ETAG_MAX - n, parts_n > 0 ? "-%u\"" : "\"", parts_n);
 }
 
 /* Keeps an object; takes bytes over. */
@@ -211,6 +231,10 @@ static void put_object(struct s3_objects *objects, const struct s3_settings *set
 		return;
 	}
 	object = keep_object(objects, request->key, copy_body(request), request->body_bytes, 0);
+	memcpy(object->sum, sum, sizeof(sum));
+	if (settings->tells_md5) {
+		write_md5(object->bytes, object->len_bytes, 0, object->etag);
+	}
 	s3_answer_field(answer, "ETag: %s", object->etag);
 }
 
@@ -241,6 +265,10 @@ static void get_object(struct s3_objects *objects, const struct s3_settings *set
 			object->len_bytes);
 	}
 	s3_answer_field(answer, "ETag: %s", object->etag);
+	if (s3_request_field(request, "x-amz-checksum-mode") != NULL && !settings->tells_md5 &&
+		!settings->tells_nothing) {
+		s3_answer_field(answer, "x-amz-checksum-crc32c: %s", object->sum);
+	}
 	s3_answer_field(answer, "Content-Type: binary/octet-stream");
 	answer->length_bytes = to - from;
 	if (request->kind != S3_HEAD) {
@@ -455,8 +483,8 @@ static void begin_upload(struct s3_objects *objects, const struct s3_request *re
 		upload->id);
 }
 
-static void put_part(struct s3_objects *objects, const struct s3_request *request,
-	struct s3_answer *answer)
+static void put_part(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
 {
 	struct upload *upload = find_upload(objects, request, answer);
 	char value[16];
@@ -484,7 +512,11 @@ static void put_part(struct s3_objects *objects, const struct s3_request *reques
 	free(part->bytes);
 	part->bytes = copy_body(request);
 	part->len_bytes = request->body_bytes;
+	part->crc = crc32c(0, part->bytes, part->len_bytes);
 	snprintf(part->etag, sizeof(part->etag), "\"%032x\"", ++objects->versions);
+	if (settings->tells_md5) {
+		write_md5(part->bytes, part->len_bytes, 0, part->etag);
+	}
 	s3_answer_field(answer, "ETag: %s", part->etag);
 }
 
@@ -550,6 +582,33 @@ static void answer_completed(const struct upload *upload, struct s3_answer *answ
 		(int)strlen(upload->done) - 2, upload->done + 1);
 }
 
+/* Sums up the sums of the first n parts, as S3 does. */
+static void sum_parts(const struct upload *upload, const struct s3_settings *settings, unsigned n,
+	struct object *object)
+{
+	struct s3_text crcs = {0};
+	struct s3_text md5s = {0};
+	char sum[9];
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct part *part = &upload->parts[i];
+		const uint8_t crc[4] = {(uint8_t)(part->crc >> 24), (uint8_t)(part->crc >> 16),
+			(uint8_t)(part->crc >> 8), (uint8_t)part->crc};
+		uint8_t md5[EVP_MAX_MD_SIZE];
+
+		EVP_Digest(part->bytes, part->len_bytes, md5, NULL, EVP_md5(), NULL);
+		s3_text_add(&crcs, crc, sizeof(crc));
+		s3_text_add(&md5s, md5, MD5_BYTES);
+	}
+	s3_write_base64(crc32c(0, crcs.bytes, crcs.len_bytes), sum);
+	snprintf(object->sum, sizeof(object->sum), "%s-%u", sum, n);
+	if (settings->tells_md5) {
+		write_md5(md5s.bytes, md5s.len_bytes, n, object->etag);
+	}
+	free(crcs.bytes);
+	free(md5s.bytes);
+}
+
 static void complete_upload(struct s3_objects *objects, const struct s3_settings *settings,
 	const struct s3_request *request, struct s3_answer *answer)
 {
@@ -585,6 +644,7 @@ static void complete_upload(struct s3_objects *objects, const struct s3_settings
 		return;
 	}
 	object = keep_object(objects, request->key, (uint8_t *)bytes.bytes, bytes.len_bytes, n);
+	sum_parts(upload, settings, n, object);
 	snprintf(upload->done, sizeof(upload->done), "%s", object->etag);
 	answer_completed(upload, answer);
 	if (!settings->completes_again) {
@@ -610,6 +670,45 @@ static void list_uploads(const struct s3_objects *objects, const struct s3_reque
 	}
 	s3_text_print(&answer->body,
 		"<IsTruncated>false</IsTruncated></ListMultipartUploadsResult>");
+}
+
+static void list_parts(struct s3_objects *objects, const struct s3_settings *settings,
+	const struct s3_request *request, struct s3_answer *answer)
+{
+	struct upload *upload = find_upload(objects, request, answer);
+	char value[16] = "";
+	unsigned n = 0, last = 0;
+	unsigned page_max = settings->page_max > 0 ? settings->page_max : 1000;
+
+	if (upload == NULL) {
+		return;
+	}
+	s3_request_param(request, "part-number-marker", value, sizeof(value));
+	s3_text_print(&answer->body, "<ListPartsResult><UploadId>%s</UploadId>", upload->id);
+	for (unsigned i = (unsigned)strtoul(value, NULL, 10); i < PARTS_MAX; i++) {
+		const struct part *part = &upload->parts[i];
+
+		if (part->bytes == NULL) {
+			continue;
+		}
+		if (n++ == page_max) {
+			s3_text_print(&answer->body,
+				"<NextPartNumberMarker>%u</NextPartNumberMarker>", last);
+			break;
+		}
+		last = i + 1;
+		s3_text_print(&answer->body,
+			"<Part><PartNumber>%u</PartNumber><ETag>&quot;%.*s&quot;</ETag>"
+			"<Size>%zu</Size>",
+			last, (int)strlen(part->etag) - 2, part->etag + 1, part->len_bytes);
+		if (!settings->tells_md5 && !settings->tells_nothing) {
+			s3_text_print(&answer->body, "<ChecksumCRC32C>%s</ChecksumCRC32C>",
+				part->sum);
+		}
+		s3_text_print(&answer->body, "</Part>");
+	}
+	s3_text_print(&answer->body, "<IsTruncated>%s</IsTruncated></ListPartsResult>",
+		n > page_max ? "true" : "false");
 }
 
 /* ---- all kinds ---- */
@@ -642,7 +741,7 @@ void s3_objects_do(struct s3_objects *objects, const struct s3_settings *setting
 		begin_upload(objects, request, answer);
 		break;
 	case S3_PART_PUT:
-		put_part(objects, request, answer);
+		put_part(objects, settings, request, answer);
 		break;
 	case S3_COMPLETE:
 		complete_upload(objects, settings, request, answer);
@@ -653,6 +752,9 @@ void s3_objects_do(struct s3_objects *objects, const struct s3_settings *setting
 			drop_upload(objects, upload);
 			answer->status = 204;
 		}
+		break;
+	case S3_PARTS:
+		list_parts(objects, settings, request, answer);
 		break;
 	default:
 		list_uploads(objects, request, answer);

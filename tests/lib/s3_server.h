@@ -31,6 +31,7 @@ enum s3_kind {
 	S3_COMPLETE,
 	S3_ABORT,
 	S3_UPLOADS,
+	S3_PARTS,
 	S3_CREDS, /* GET /creds: see struct s3_settings */
 	S3_KINDS,
 };
@@ -91,6 +92,9 @@ struct s3_settings {
 	int region_status;       /* answers requests for another region: 301, 307 or 400 */
 	bool ignores_conditions; /* PUT has no conditions, as with "rclone serve s3" */
 	bool bare_etags;         /* If-Match has no quotes, as with radosgw 16 */
+	/* etags are MD5s of the bytes, and it tells no other checksum, as radosgw does */
+	bool tells_md5;
+	bool tells_nothing;      /* answers have no checksum, and etags are numbers */
 	bool completes_again;    /* an upload can be completed twice; else it is gone */
 	uint64_t part_min_bytes; /* 0: S3_PART */
 	unsigned page_max;       /* keys on a page, at most; 0: 1000 */

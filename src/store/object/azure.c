@@ -189,7 +189,8 @@ static bool do_at_once(struct object_op *op)
 		return true;
 	case OBJECT_ABORT:
 		return true;
-	case OBJECT_UPLOADS: /* there are none that could be dropped */
+	case OBJECT_UPLOADS: /* there are none that could be dropped, or gone on with */
+	case OBJECT_PARTS:
 		op->next_token[0] = '\0';
 		return true;
 	default:

@@ -262,7 +262,8 @@ static const char *name_verb(enum object_verb verb)
 		[OBJECT_PART] = "upload a part of",
 		[OBJECT_COMPLETE] = "complete",
 		[OBJECT_ABORT] = "drop the upload of",
-		[OBJECT_UPLOADS] = "list uploads of"};
+		[OBJECT_UPLOADS] = "list uploads of",
+		[OBJECT_PARTS] = "list parts of"};
 
 	return names[verb];
 }

@@ -19,6 +19,7 @@
 #define OBJECT_TOKEN_MAX  2048u  /* bytes of a listing's token, terminator included */
 #define OBJECT_PARTS_MAX  10000u /* parts of one upload: S3's limit */
 #define OBJECT_CODE_MAX   96u    /* bytes of the service's name of an error */
+#define OBJECT_SUM_MAX    32u    /* bytes of a checksum as text, terminator included */
 
 struct object_client;
 
@@ -33,15 +34,21 @@ enum object_verb {
 	OBJECT_COMPLETE, /* makes an object of the parts */
 	OBJECT_ABORT,    /* drops an upload; a missing one is success */
 	OBJECT_UPLOADS,  /* gets a page of the uploads that are not complete */
+	OBJECT_PARTS,    /* gets a page of the parts that an upload has */
 };
 
 /* One result of a listing. key: below the bucket. folder: key ends with '/', and stands for all
- * keys that begin with it. upload: the upload's id; NULL but for OBJECT_UPLOADS. */
+ * keys that begin with it. upload: the upload's id; NULL but for OBJECT_UPLOADS. The rest is for
+ * OBJECT_PARTS: number of the part, its etag, and its CRC-32C, if the service tells it. */
 struct object_found {
 	const char *key;
 	uint64_t size_bytes;
 	bool folder;
 	const char *upload;
+	uint32_t part;
+	const char *etag;
+	bool has_crc;
+	uint32_t crc;
 };
 
 /* A part of an upload that the service has. */
@@ -68,14 +75,14 @@ struct object_op {
 	 * object is kept as text, at most text_max bytes. */
 	bool (*write)(void *user, uint64_t off, const void *bytes, size_t len_bytes);
 	size_t text_max;
-	/* LIST, UPLOADS: called for each result of the page; nonzero ends the page. */
+	/* LIST, UPLOADS, PARTS: called for each result of the page; nonzero ends the page. */
 	int (*found)(void *user, const struct object_found *found);
 	bool folders;      /* LIST: keys with a '/' behind the prefix count as folders */
 	uint32_t keys_max; /* LIST: on a page; 0: 1000 */
-	const char *token; /* LIST, UPLOADS: of the page before; NULL: the first page */
+	const char *token; /* LIST, UPLOADS, PARTS: of the page before; NULL: the first page */
 	void *user;        /* for the functions above */
 	bool once;         /* the operation is not tried again: best effort */
-	/* PART, COMPLETE, ABORT: */
+	/* PART, COMPLETE, ABORT, PARTS: */
 	const char *upload;
 	uint32_t part;                   /* from 1 */
 	const struct object_part *parts; /* COMPLETE: all, ascending */
@@ -92,8 +99,11 @@ struct object_op {
 	char *text;                        /* GET: owned by the caller, NUL behind it, or NULL */
 	size_t text_bytes;                 /* GET */
 	char upload_id[OBJECT_UPLOAD_MAX]; /* BEGIN */
-	char next_token[OBJECT_TOKEN_MAX]; /* LIST, UPLOADS: "": this was the last page */
-	char code[OBJECT_CODE_MAX];        /* the service's name of the error, or "" */
+	char next_token[OBJECT_TOKEN_MAX]; /* LIST, UPLOADS, PARTS: "": this was the last page */
+	/* HEAD: CRC-32C in base64; of an object in n parts, that of the CRCs of its parts, big
+	 * endian, followed by "-n"; "": the service does not tell. */
+	char sum[OBJECT_SUM_MAX];
+	char code[OBJECT_CODE_MAX]; /* the service's name of the error, or "" */
 
 	/* Private. */
 	struct http_call call;          /* attempt under way */

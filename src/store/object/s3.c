@@ -58,6 +58,22 @@ static void write_crc(uint32_t crc, char text[CRC_BASE64_MAX])
 	EVP_EncodeBlock((unsigned char *)text, bytes, sizeof(bytes));
 }
 
+/* Reads a CRC-32C that write_crc wrote. Returns false if the text is none. */
+static bool read_crc(const char *text, uint32_t *crc)
+{
+	unsigned char bytes[6]; /* two too many: the text is padded */
+	char again[CRC_BASE64_MAX];
+
+	if (strlen(text) != CRC_BASE64_MAX - 1 ||
+		EVP_DecodeBlock(bytes, (const unsigned char *)text, CRC_BASE64_MAX - 1) < 0) {
+		return false;
+	}
+	*crc = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 |
+		bytes[3];
+	write_crc(*crc, again);
+	return strcmp(again, text) == 0;
+}
+
 static void add_crc(struct object_request *request, uint32_t crc)
 {
 	char text[CRC_BASE64_MAX];
@@ -119,6 +135,15 @@ static void build_uploads(const struct object_op *op, struct object_request *req
 		request_add_query(request, "upload-id-marker", line + 1);
 	}
 	request_add_query(request, "uploads", "");
+}
+
+static void build_parts(const struct object_op *op, struct object_request *request)
+{
+	request_add_query(request, "max-parts", "1000");
+	if (op->token != NULL) {
+		request_add_query(request, "part-number-marker", op->token);
+	}
+	request_add_query(request, "uploadId", op->upload);
 }
 
 /* Writes an etag with XML's own characters escaped. */
@@ -228,6 +253,8 @@ static int build(const struct object_place *place, struct object_op *op,
 		}
 		break;
 	case OBJECT_HEAD:
+		request_add_header(request, "x-amz-checksum-mode", "ENABLED");
+		break;
 	case OBJECT_REMOVE:
 		break;
 	case OBJECT_LIST:
@@ -236,6 +263,10 @@ static int build(const struct object_place *place, struct object_op *op,
 		break;
 	case OBJECT_UPLOADS:
 		build_uploads(op, request);
+		op->text_max = LIST_TEXT_MAX;
+		break;
+	case OBJECT_PARTS:
+		build_parts(op, request);
 		op->text_max = LIST_TEXT_MAX;
 		break;
 	case OBJECT_BEGIN:
@@ -296,6 +327,9 @@ struct page {
 	struct dialect_page common; /* first: see dialect.h */
 	bool more;                  /* another page follows */
 	char upload[OBJECT_UPLOAD_MAX];
+	char etag[OBJECT_ETAG_MAX];      /* PARTS: etag of the part that is being read */
+	char number[16];                 /* PARTS: number of that part */
+	char crc[CRC_BASE64_MAX];        /* PARTS: CRC-32C of that part; "": not told */
 	char marks[2][OBJECT_TOKEN_MAX]; /* where the next page begins */
 };
 
@@ -366,21 +400,72 @@ static int read_upload(struct page *page, const char *name, const char *text)
 	return 0;
 }
 
+/* Hands a part to the caller. Returns nonzero to end the page. */
+static int report_part(struct page *page)
+{
+	struct object_op *op = page->common.op;
+	struct object_found found = {.key = op->key, .etag = page->etag};
+	uint64_t number;
+	int stop;
+
+	if (!dialect_read_number(page->number, &number) || number == 0 ||
+		number > OBJECT_PARTS_MAX ||
+		!dialect_read_number(page->common.size, &found.size_bytes) ||
+		page->etag[0] == '\0') {
+		page->common.bad = true;
+		return 0;
+	}
+	found.part = (uint32_t)number;
+	found.has_crc = read_crc(page->crc, &found.crc);
+	stop = op->found(op->user, &found);
+	page->number[0] = '\0';
+	page->etag[0] = '\0';
+	page->crc[0] = '\0';
+	page->common.size[0] = '\0';
+	return stop;
+}
+
+static int read_part(struct page *page, const char *name, const char *text)
+{
+	if (strcmp(name, "Part/PartNumber") == 0) {
+		dialect_keep_value(&page->common, page->number, sizeof(page->number), text);
+	} else if (strcmp(name, "Part/Size") == 0) {
+		dialect_keep_value(&page->common, page->common.size, sizeof(page->common.size),
+			text);
+	} else if (strcmp(name, "Part/ETag") == 0) {
+		dialect_keep_value(&page->common, page->etag, sizeof(page->etag), text);
+	} else if (strcmp(name, "Part/ChecksumCRC32C") == 0) {
+		dialect_keep_value(&page->common, page->crc, sizeof(page->crc), text);
+	} else if (strcmp(name, "Part") == 0) {
+		return report_part(page);
+	} else if (strcmp(name, "IsTruncated") == 0) {
+		page->more = strcmp(text, "true") == 0;
+	} else if (strcmp(name, "NextPartNumberMarker") == 0) {
+		dialect_keep_value(&page->common, page->marks[0], sizeof(page->marks[0]), text);
+	}
+	return 0;
+}
+
 /* xml_fn */
 static int read_page_value(void *user, const char *path, const char *text)
 {
 	struct page *page = user;
 	const char *listed = behind(path, "ListBucketResult/");
 	const char *upload = behind(path, "ListMultipartUploadsResult/");
+	const char *part = behind(path, "ListPartsResult/");
 
 	if (listed != NULL) {
 		return read_listed(page, listed, text);
+	}
+	if (part != NULL) {
+		return read_part(page, part, text);
 	}
 	if (strcmp(path, "Error/Code") == 0) {
 		dialect_keep(page->common.op->code, sizeof(page->common.op->code), text);
 	}
 	page->common.whole = strcmp(path, "ListBucketResult") == 0 ||
-		strcmp(path, "ListMultipartUploadsResult") == 0;
+		strcmp(path, "ListMultipartUploadsResult") == 0 ||
+		strcmp(path, "ListPartsResult") == 0;
 	return upload != NULL ? read_upload(page, upload, text) : 0;
 }
 
@@ -390,7 +475,7 @@ static int set_token(struct page *page, struct pawl_err *err)
 	bool fits = true;
 
 	op->next_token[0] = '\0';
-	if (page->more && op->verb == OBJECT_LIST) {
+	if (page->more && op->verb != OBJECT_UPLOADS) {
 		fits = dialect_keep(op->next_token, sizeof(op->next_token), page->marks[0]);
 	} else if (page->more) {
 		fits = (size_t)snprintf(op->next_token, sizeof(op->next_token), "%s\n%s",
@@ -521,8 +606,14 @@ static int read_got(struct object_op *op, struct pawl_err *err)
 
 static int read_head(struct object_op *op, struct pawl_err *err)
 {
+	const char *sum = http_header(&op->call, "x-amz-checksum-crc32c");
+
 	if (!dialect_read_number(http_header(&op->call, "content-length"), &op->size_bytes)) {
 		return dialect_nonsense(op, "no size", err);
+	}
+	op->sum[0] = '\0';
+	if (sum != NULL) {
+		dialect_keep(op->sum, sizeof(op->sum), sum);
 	}
 	return dialect_read_etag(op, err);
 }
@@ -539,6 +630,7 @@ static int read_answer(struct object_op *op, struct pawl_err *err)
 		return read_head(op, err);
 	case OBJECT_LIST:
 	case OBJECT_UPLOADS:
+	case OBJECT_PARTS:
 		return read_page(op, err);
 	case OBJECT_BEGIN:
 		return read_begun(op, err);

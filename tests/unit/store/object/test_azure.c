@@ -243,7 +243,7 @@ static void keys_that_azure_changes_are_refused(void **state)
 		"a/b\\"};
 	static const char *const good[] = {"a.b", ".a", "a/.b/c", "a/ ", "..a", "a/", "a//b"};
 
-	for (enum object_verb verb = OBJECT_PUT; verb <= OBJECT_UPLOADS; verb++) {
+	for (enum object_verb verb = OBJECT_PUT; verb <= OBJECT_PARTS; verb++) {
 		op.verb = verb;
 		op.upload = UPLOAD;
 		for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {

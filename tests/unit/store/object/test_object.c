@@ -213,8 +213,12 @@ struct lasting {
 	const char *says;
 };
 
-#define XML_LIST "<ListBucketResult><IsTruncated>"
-#define KEY(x)   "<Contents><Key>" x "</Key><Size>1</Size></Contents>"
+#define XML_LIST     "<ListBucketResult><IsTruncated>"
+#define PARTS(parts) "<ListPartsResult>" parts "</ListPartsResult>"
+#define ONE(number, etag, size)                                                                    \
+	"<Part><PartNumber>" number "</PartNumber><ETag>" etag "</ETag><Size>" size "</Size></"    \
+										    "Part>"
+#define KEY(x) "<Contents><Key>" x "</Key><Size>1</Size></Contents>"
 
 static const struct lasting lasting[] = {
 	{S3_PUT, {.kind = S3_ANSWER, .status = 500, .code = "InternalError"}, PAWL_EIO,
@@ -265,6 +269,26 @@ static const struct lasting lasting[] = {
 		"longer than it can be"},
 	{S3_UPLOADS, {.kind = S3_ANSWER, .status = 501, .code = "NotImplemented"}, PAWL_EIO,
 		"list uploads of s3://bucket/: HTTP 501, NotImplemented"},
+	{S3_PARTS,
+		{.kind = S3_ANSWER, .status = 200, .text = PARTS(ONE("0", "&quot;e&quot;", "5"))},
+		PAWL_EIO, "a value that cannot be"},
+	{S3_PARTS,
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = PARTS(ONE("10001", "&quot;e&quot;", "5"))},
+		PAWL_EIO, "a value that cannot be"},
+	{S3_PARTS, {.kind = S3_ANSWER, .status = 200, .text = PARTS(ONE("1", "", "5"))}, PAWL_EIO,
+		"a value that cannot be"},
+	{S3_PARTS,
+		{.kind = S3_ANSWER, .status = 200, .text = PARTS(ONE("1", "&quot;e&quot;", "-5"))},
+		PAWL_EIO, "a value that cannot be"},
+	{S3_PARTS,
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = PARTS("<IsTruncated>true</IsTruncated>")},
+		PAWL_EIO, "without a usable next page"},
+	{S3_PARTS, {.kind = S3_ANSWER, .status = 200, .text = "<html>Please log in</html>"},
+		PAWL_EIO, "no list"},
 	{S3_BEGIN, {.kind = S3_ANSWER, .status = 200, .text = "<InitiateMultipartUploadResult/>"},
 		PAWL_EIO, "an upload without an id"},
 	{S3_PART_PUT, {.kind = S3_ANSWER, .status = 404, .code = "NoSuchUpload"}, PAWL_ENOENT,
@@ -296,6 +320,12 @@ static int try(enum s3_kind kind)
 	case S3_UPLOADS:
 		return do_op((struct object_op){.verb = OBJECT_UPLOADS,
 			.key = "",
+			.found = ignore_found,
+			.user = &n});
+	case S3_PARTS:
+		return do_op((struct object_op){.verb = OBJECT_PARTS,
+			.key = "k",
+			.upload = "u",
 			.found = ignore_found,
 			.user = &n});
 	case S3_BEGIN:

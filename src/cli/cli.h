@@ -133,6 +133,7 @@ extern const struct cli_command cli_ckpt_verify;
 extern const struct cli_command cli_ckpt_diff;
 extern const struct cli_command cli_ckpt_export;
 extern const struct cli_command cli_ckpt_import;
+extern const struct cli_command cli_ckpt_copy;
 extern const struct cli_command cli_ckpt_rm;
 extern const struct cli_command cli_ckpt_gc;
 extern const struct cli_command cli_ckpt_repair;

@@ -26,6 +26,7 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_diff,
 	&cli_ckpt_export,
 	&cli_ckpt_import,
+	&cli_ckpt_copy,
 	&cli_ckpt_rm,
 	&cli_ckpt_gc,
 	&cli_ckpt_repair,

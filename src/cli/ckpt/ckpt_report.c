@@ -14,6 +14,8 @@ static const struct {
 	[REPORT_PUT_BACK] = {"put back", "put back", "would put back"},
 	[REPORT_COMPLETE] = {"complete", "completed", "would complete"},
 	[REPORT_ADD] = {"add", "added", "would add"},
+	[REPORT_COPY] = {"copy", "copied", "would copy"},
+	[REPORT_KEEP] = {"keep", "kept", "would keep"},
 	[REPORT_LEAVE] = {"leave", "left", "would leave"},
 };
 

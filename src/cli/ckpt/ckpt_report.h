@@ -7,7 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum report_act { REPORT_REMOVE, REPORT_PUT_BACK, REPORT_COMPLETE, REPORT_ADD, REPORT_LEAVE };
+enum report_act {
+	REPORT_REMOVE,
+	REPORT_PUT_BACK,
+	REPORT_COMPLETE,
+	REPORT_ADD,
+	REPORT_COPY,
+	REPORT_KEEP,
+	REPORT_LEAVE
+};
 
 /* Zero-initialise; the caller sets json and dry. */
 struct report {

@@ -264,6 +264,46 @@ def test_nothing_durable_is_lost(bucket: Server) -> None:
     assert "ok" in run("ckpt", "verify", "--all", root)
 
 
+def make_large(root: Path) -> None:
+    """A checkpoint of 120 MiB: a file of eight parts of an upload, and a small one."""
+    state = {"large": {"x": torch.arange(30 << 20, dtype=torch.int32)}, **make_state(1)}
+    with pawl.Checkpointer(str(root), job="large") as ckpt:
+        ckpt.save(1, state).wait("durable", timeout=60)
+
+
+def test_a_root_is_copied_and_back(bucket: Server, tmp_path: Path) -> None:
+    root = bucket.root("copied")
+    save(str(tmp_path / "src"), 1, 2)
+    assert "would copy global_step1" in run("ckpt", "copy", "-n", str(tmp_path / "src"), root)
+    assert "copied global_step2" in run("ckpt", "copy", str(tmp_path / "src"), root)
+    kept = run("ckpt", "copy", str(tmp_path / "src"), root)
+    assert "kept global_step1" in kept and "copied before" in kept
+    run("ckpt", "copy", root, str(tmp_path / "back"), "2")
+    assert steps_in(str(tmp_path / "back")) == [2]
+    for copy in (root, str(tmp_path / "back")):
+        assert pawl.load(copy, partition="model")["weight"].equal(make_state(2)["model"].weight)
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_killed_is_gone_on_with(bucket: Server, tmp_path: Path) -> None:
+    """Each run gets further, whatever it was doing when it was killed."""
+    rng = random.Random(SEED)
+    root = bucket.root("copy-killed")
+    make_large(tmp_path / "src")
+    for _ in range(RUNS):
+        command = [program.find(), "ckpt", "copy", "--take", str(tmp_path / "src"), root]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as copy:
+            waits.any_moment(rng, 0, 1)
+            copy.kill()
+            copy.wait()
+        seen = program.run("ckpt", "verify", "--all", root)
+        assert "damaged" not in seen.stdout, seen.stdout
+    run("ckpt", "copy", "--take", str(tmp_path / "src"), root)
+    assert "ok" in run("ckpt", "verify", root)
+    run("ckpt", "gc", root)
+    assert "nothing to do" in run("ckpt", "gc", root)
+
+
 # ---- the store itself ----
 
 

@@ -24,13 +24,23 @@ void dialect_keep_value(struct dialect_page *page, char *to, size_t size_bytes, 
 	page->bad = page->bad || !dialect_keep(to, size_bytes, text);
 }
 
+/* Returns whether a key lies below a prefix, and stands for a folder as it should. */
+static bool is_inside(const char *key, const char *prefix, bool folder)
+{
+	size_t len_bytes = strlen(key);
+
+	return len_bytes > 0 && strncmp(key, prefix, strlen(prefix)) == 0 &&
+		(!folder || key[len_bytes - 1] == '/');
+}
+
 int dialect_report(struct dialect_page *page, bool folder, const char *upload)
 {
-	const char *prefix = page->op->key;
-	struct object_found found = {page->key, strtoull(page->size, NULL, 10), folder, upload};
+	struct object_found found = {.key = page->key, .folder = folder, .upload = upload};
 	int stop = 0;
 
-	if (page->key[0] == '\0' || strncmp(page->key, prefix, strlen(prefix)) != 0) {
+	if (!is_inside(page->key, page->op->key, folder) ||
+		(page->size[0] != '\0' && !dialect_read_number(page->size, &found.size_bytes)) ||
+		(upload != NULL && upload[0] == '\0')) {
 		page->bad = true;
 	} else if (!page->left_out) {
 		stop = page->op->found(page->op->user, &found);
@@ -87,7 +97,7 @@ int dialect_read_range(struct object_op *op, struct pawl_err *err)
 	if (slash == NULL || !dialect_read_number(slash + 1, &op->size_bytes) ||
 		sscanf(range, "bytes %" SCNu64 "-%" SCNu64 "/", &from, &to) != 2 ||
 		from != op->off_bytes || to < from || to - from >= op->len_bytes ||
-		op->got_bytes != to - from + 1) {
+		to >= op->size_bytes || op->got_bytes != to - from + 1) {
 		return dialect_nonsense(op, "another range than was asked for", err);
 	}
 	return 0;

@@ -61,7 +61,7 @@ static void XMLCALL start_element(void *user, const char *name, const char **att
 {
 	struct reader *reader = user;
 	const char *colon = strrchr(name, ':');
-	const char *local = colon != NULL ? colon + 1 : name;
+	const char *local = colon != NULL && colon[1] != '\0' ? colon + 1 : name;
 	bool inner = reader->depth > 0;
 	size_t local_n = strlen(local);
 	struct level *level;

@@ -446,27 +446,30 @@ static int read_part(struct page *page, const char *name, const char *text)
 	return 0;
 }
 
-/* xml_fn */
+/* xml_fn. A service that does not know uploads may answer with the objects, of which none may be
+ * taken for an upload: whoever drops uploads would delete it. */
 static int read_page_value(void *user, const char *path, const char *text)
 {
+	static const struct {
+		const char *root;
+		int (*read)(struct page *page, const char *name, const char *text);
+	} lists[] = {
+		[OBJECT_LIST] = {"ListBucketResult", read_listed},
+		[OBJECT_UPLOADS] = {"ListMultipartUploadsResult", read_upload},
+		[OBJECT_PARTS] = {"ListPartsResult", read_part},
+	};
 	struct page *page = user;
-	const char *listed = behind(path, "ListBucketResult/");
-	const char *upload = behind(path, "ListMultipartUploadsResult/");
-	const char *part = behind(path, "ListPartsResult/");
+	enum object_verb verb = page->common.op->verb;
+	const char *inside = behind(path, lists[verb].root);
 
-	if (listed != NULL) {
-		return read_listed(page, listed, text);
-	}
-	if (part != NULL) {
-		return read_part(page, part, text);
+	if (inside != NULL && inside[0] == '/') {
+		return lists[verb].read(page, inside + 1, text);
 	}
 	if (strcmp(path, "Error/Code") == 0) {
 		dialect_keep(page->common.op->code, sizeof(page->common.op->code), text);
 	}
-	page->common.whole = strcmp(path, "ListBucketResult") == 0 ||
-		strcmp(path, "ListMultipartUploadsResult") == 0 ||
-		strcmp(path, "ListPartsResult") == 0;
-	return upload != NULL ? read_upload(page, upload, text) : 0;
+	page->common.whole = strcmp(path, lists[verb].root) == 0;
+	return 0;
 }
 
 static int set_token(struct page *page, struct pawl_err *err)
@@ -546,7 +549,7 @@ static int read_completed_value(void *user, const char *path, const char *text)
 	if (strcmp(path, "Error/Code") == 0) {
 		dialect_keep(op->code, sizeof(op->code), text);
 	} else if (strcmp(inner(path), "ETag") == 0) {
-		completed->done = dialect_keep(op->etag, sizeof(op->etag), text);
+		completed->done = dialect_keep(op->etag, sizeof(op->etag), text) && text[0] != '\0';
 	}
 	return 0;
 }

@@ -289,6 +289,22 @@ static const struct lasting lasting[] = {
 		PAWL_EIO, "without a usable next page"},
 	{S3_PARTS, {.kind = S3_ANSWER, .status = 200, .text = "<html>Please log in</html>"},
 		PAWL_EIO, "no list"},
+	{S3_UPLOADS, /* the service does not know uploads, and lists objects */
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = XML_LIST "false</IsTruncated>" KEY("old") "</ListBucketResult>"},
+		PAWL_EIO, "no list"},
+	{S3_UPLOADS,
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = "<ListMultipartUploadsResult><Upload><Key>old</Key></Upload>"
+				"</ListMultipartUploadsResult>"},
+		PAWL_EIO, "a value that cannot be"},
+	{S3_LIST,
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = "<ListMultipartUploadsResult></ListMultipartUploadsResult>"},
+		PAWL_EIO, "no list"},
 	{S3_BEGIN, {.kind = S3_ANSWER, .status = 200, .text = "<InitiateMultipartUploadResult/>"},
 		PAWL_EIO, "an upload without an id"},
 	{S3_PART_PUT, {.kind = S3_ANSWER, .status = 404, .code = "NoSuchUpload"}, PAWL_ENOENT,
@@ -299,6 +315,12 @@ static const struct lasting lasting[] = {
 		"InvalidPart"},
 	{S3_COMPLETE,
 		{.kind = S3_ANSWER, .status = 200, .text = "<CompleteMultipartUploadResult/>"},
+		PAWL_EIO, "without an etag"},
+	{S3_COMPLETE,
+		{.kind = S3_ANSWER,
+			.status = 200,
+			.text = "<CompleteMultipartUploadResult><ETag> </ETag>"
+				"</CompleteMultipartUploadResult>"},
 		PAWL_EIO, "without an etag"},
 };
 

@@ -154,6 +154,7 @@ static void names_have_no_namespaces(void **state)
 	assert_reads("<s3:a xmlns:s3=\"http://s3/\"><s3:b>x</s3:b><b xmlns=\"other\">y</b></s3:a>",
 		"a/b=x\na/b=y\na=\n");
 	assert_reads("<undeclared:a/>", "a=\n");
+	assert_reads("<a:>x</a:>", "a:=x\n"); /* nothing behind the colon */
 }
 
 /* xml_fn; counts down, and stops at 0 */

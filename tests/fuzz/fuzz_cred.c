@@ -1,6 +1,6 @@
 /*
- * Fuzzes what credentials are read from: profile files, what a credential_process prints, answers of
- * STS, of a container's endpoint, of metadata services and of Azure's authority, and Azure's
+ * Fuzzes what credentials are read from: profile files, what a credential_process prints, answers
+ * of STS, of a container's endpoint, of metadata services and of Azure's authority, and Azure's
  * settings. The first byte says which source, the second the status of all answers; behind them
  * stand a file or a setting, a NUL, and an answer. A key that is accepted can be a header.
  */

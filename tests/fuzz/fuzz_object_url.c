@@ -1,5 +1,5 @@
-/* Fuzzes addresses of buckets, and endpoints. An accepted address stays the same if it is written and
- * read again, and its requests fit, or say that they do not. */
+/* Fuzzes addresses of buckets, and endpoints. An accepted address stays the same if it is written
+ * and read again, and its requests fit, or say that they do not. */
 #include "fuzz.h"
 
 #include "base/assert.h"
@@ -64,6 +64,14 @@ static void ask(const struct object_url *url)
 	free(op.body_text);
 }
 
+static bool is_same(const struct object_url *a, const struct object_url *b)
+{
+	return a->service == b->service && strcmp(a->bucket, b->bucket) == 0 &&
+		strcmp(a->account, b->account) == 0 && strcmp(a->prefix, b->prefix) == 0 &&
+		strcmp(a->endpoint, b->endpoint) == 0 && strcmp(a->region, b->region) == 0 &&
+		strcmp(a->profile, b->profile) == 0 && a->single_writer == b->single_writer;
+}
+
 static void parse(const char *text)
 {
 	char again[16384];
@@ -80,7 +88,7 @@ static void parse(const char *text)
 	check_url(&url);
 	object_url_write(&url, again, sizeof(again));
 	ASSERT(object_url_parse(again, &same, NULL) == 0);
-	ASSERT(memcmp(&url, &same, sizeof(url)) == 0);
+	ASSERT(is_same(&url, &same));
 	object_url_write(&url, cut, sizeof(cut));
 	ASSERT(strlen(cut) < sizeof(cut) && strncmp(cut, again, strlen(cut)) == 0);
 	ask(&url);

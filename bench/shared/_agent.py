@@ -90,6 +90,29 @@ def opened(root: Path, **options: Any) -> Iterator[pawl.Checkpointer]:
         shutil.rmtree(root)
 
 
+def agent_of(job: str) -> int:
+    """The pid of the agent that works for a job; of a root in a bucket there is no lock file."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = line.read_bytes().split(b"\0")
+            if b"agent" in words and job.encode() in words and is_running(int(line.parent.name)):
+                return int(line.parent.name)
+    raise RuntimeError(f"job {job} has no agent")
+
+
+@contextlib.contextmanager
+def opened_in_bucket(root: str, **options: Any) -> Iterator[tuple[pawl.Checkpointer, int]]:
+    """A Checkpointer for a bucket, and the pid of its agent, which is gone at the end."""
+    checkpointer = pawl.Checkpointer(root, job=f"bench:{root}", **options)
+    pid = agent_of(f"bench:{root}")
+    try:
+        yield checkpointer, pid
+    finally:
+        checkpointer.close()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(f"agent {pid} ends", lambda: not is_running(pid))
+
+
 def settle(save: pawl.Save | None, level: str) -> None:
     """Waits until a save has reached level. Fails if the save does: it would count
     as a very fast one.

@@ -19,18 +19,19 @@
 
 struct object {
 	char *key;      /* owned */
-	uint8_t *bytes; /* owned */
+	uint8_t *bytes; /* owned; NULL: they were dropped */
 	size_t len_bytes;
 	char etag[ETAG_MAX]; /* with quotes */
 	char sum[SUM_MAX];   /* CRC-32C in base64; of parts, that of their CRCs, and "-n" */
 };
 
 struct part {
-	uint8_t *bytes; /* owned; NULL: not there */
+	uint8_t *bytes; /* owned; NULL: they were dropped, or the part is not there */
 	size_t len_bytes;
-	char etag[ETAG_MAX];
-	char sum[9];  /* CRC-32C, in base64 */
-	uint32_t crc; /* CRC-32C */
+	char etag[ETAG_MAX];    /* "": the part is not there */
+	char sum[9];            /* CRC-32C, in base64 */
+	uint32_t crc;           /* CRC-32C */
+	uint8_t md5[MD5_BYTES]; /* MD5, with settings.tells_md5 */
 };
 
 struct upload {
@@ -113,14 +114,19 @@ static struct object *find_object(const struct s3_objects *objects, const char *
 									   : NULL;
 }
 
-/* Writes an etag: the MD5 of bytes or, of an object in parts, of the MD5s of its parts. */
-static void write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[ETAG_MAX])
+/* Writes an etag: the MD5 of bytes or, of an object in parts, of the MD5s of its parts. out gets
+ * the MD5, or is NULL. */
+static void write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[ETAG_MAX],
+	uint8_t *out)
 {
 	uint8_t md5[EVP_MAX_MD_SIZE];
-	int rv = EVP_Digest(bytes, len_bytes, md5, NULL, EVP_md5(), NULL);
+	int rv = EVP_Digest(len_bytes > 0 ? bytes : "", len_bytes, md5, NULL, EVP_md5(), NULL);
 	size_t n = 1;
 
 	ASSERT(rv == 1);
+	if (out != NULL) {
+		memcpy(out, md5, MD5_BYTES);
+	}
 	etag[0] = '"';
 	for (unsigned i = 0; i < MD5_BYTES; i++) {
 		n += (size_t)snprintf(etag + n, ETAG_MAX - n, "%02x", md5[i]);
@@ -156,7 +162,7 @@ bool s3_objects_hold(const struct s3_objects *objects, const char *key, const vo
 {
 	const struct object *object = find_object(objects, key);
 
-	return object != NULL && object->len_bytes == len_bytes &&
+	return object != NULL && object->len_bytes == len_bytes && object->bytes != NULL &&
 		(len_bytes == 0 || memcmp(object->bytes, bytes, len_bytes) == 0);
 }
 
@@ -210,14 +216,28 @@ static bool check_sum(const struct s3_request *request, char sum[9], struct s3_a
 	return true;
 }
 
-static uint8_t *copy_body(const struct s3_request *request)
+static uint8_t *copy_bytes(const void *from, size_t len_bytes)
 {
-	uint8_t *bytes = s3_need(malloc(request->body_bytes + 1));
+	uint8_t *bytes = s3_need(malloc(len_bytes + 1));
 
-	if (request->body_bytes > 0) {
-		memcpy(bytes, request->body, request->body_bytes);
+	if (len_bytes > 0) {
+		memcpy(bytes, from, len_bytes);
 	}
 	return bytes;
+}
+
+/* Returns the bytes that are kept of a body; NULL: none. */
+static uint8_t *keep_body(const struct s3_settings *settings, const struct s3_request *request)
+{
+	return settings->drops_bytes && request->body_bytes > S3_KEPT_MAX
+		? NULL
+		: copy_bytes(request->body, request->body_bytes);
+}
+
+void s3_objects_put(struct s3_objects *objects, const char *key, const void *bytes,
+	size_t len_bytes)
+{
+	keep_object(objects, key, copy_bytes(bytes, len_bytes), len_bytes, 0);
 }
 
 static void put_object(struct s3_objects *objects, const struct s3_settings *settings,
@@ -230,12 +250,28 @@ static void put_object(struct s3_objects *objects, const struct s3_settings *set
 		!check_sum(request, sum, answer)) {
 		return;
 	}
-	object = keep_object(objects, request->key, copy_body(request), request->body_bytes, 0);
+	object = keep_object(objects, request->key, keep_body(settings, request),
+		request->body_bytes, 0);
 	memcpy(object->sum, sum, sizeof(sum));
 	if (settings->tells_md5) {
-		write_md5(object->bytes, object->len_bytes, 0, object->etag);
+		write_md5(request->body, request->body_bytes, 0, object->etag, NULL);
 	}
 	s3_answer_field(answer, "ETag: %s", object->etag);
+}
+
+/* Adds bytes of an object; zeros, if they were dropped. */
+static void add_bytes(const struct object *object, size_t from, size_t to, struct s3_text *body)
+{
+	static const char zeros[65536];
+
+	if (object->bytes != NULL) {
+		s3_text_add(body, object->bytes + from, to - from);
+		return;
+	}
+	for (size_t n; from < to; from += n) {
+		n = to - from < sizeof(zeros) ? to - from : sizeof(zeros);
+		s3_text_add(body, zeros, n);
+	}
 }
 
 /* Adds the bytes of a range, or of the whole object. */
@@ -272,7 +308,7 @@ static void get_object(struct s3_objects *objects, const struct s3_settings *set
 	s3_answer_field(answer, "Content-Type: binary/octet-stream");
 	answer->length_bytes = to - from;
 	if (request->kind != S3_HEAD) {
-		s3_text_add(&answer->body, object->bytes + from, to - from);
+		add_bytes(object, from, to, &answer->body);
 	}
 }
 
@@ -345,10 +381,12 @@ static bool list_page(const struct s3_objects *objects, const struct listing *li
 	struct s3_text *body, char last[S3_NAME_MAX])
 {
 	size_t skip = strlen(listing->prefix);
+	bool later = strcmp(listing->after, listing->prefix) > 0;
+	const char *begin = later ? listing->after : listing->prefix;
 	unsigned n = 0;
 
 	last[0] = '\0';
-	for (size_t i = find_place(objects, listing->prefix); i < objects->n; i++) {
+	for (size_t i = find_place(objects, begin); i < objects->n; i++) {
 		const struct object *object = &objects->objects[i];
 		size_t common = 0;
 
@@ -510,12 +548,12 @@ static void put_part(struct s3_objects *objects, const struct s3_settings *setti
 	}
 	memcpy(part->sum, value, sizeof(part->sum));
 	free(part->bytes);
-	part->bytes = copy_body(request);
+	part->bytes = keep_body(settings, request);
 	part->len_bytes = request->body_bytes;
-	part->crc = crc32c(0, part->bytes, part->len_bytes);
+	part->crc = crc32c(0, request->body, request->body_bytes);
 	snprintf(part->etag, sizeof(part->etag), "\"%032x\"", ++objects->versions);
 	if (settings->tells_md5) {
-		write_md5(part->bytes, part->len_bytes, 0, part->etag);
+		write_md5(request->body, request->body_bytes, 0, part->etag, part->md5);
 	}
 	s3_answer_field(answer, "ETag: %s", part->etag);
 }
@@ -565,7 +603,7 @@ static const char *read_part(const struct upload *upload, const char *at, unsign
 	}
 	part = &upload->parts[*number - 1];
 	at = between(at, "ETag", value, sizeof(value));
-	if (at == NULL || part->bytes == NULL || strcmp(value, part->etag) != 0) {
+	if (at == NULL || part->etag[0] == '\0' || strcmp(value, part->etag) != 0) {
 		return NULL;
 	}
 	sum = between(at, "ChecksumCRC32C", value, sizeof(value));
@@ -594,16 +632,14 @@ static void sum_parts(const struct upload *upload, const struct s3_settings *set
 		const struct part *part = &upload->parts[i];
 		const uint8_t crc[4] = {(uint8_t)(part->crc >> 24), (uint8_t)(part->crc >> 16),
 			(uint8_t)(part->crc >> 8), (uint8_t)part->crc};
-		uint8_t md5[EVP_MAX_MD_SIZE];
 
-		EVP_Digest(part->bytes, part->len_bytes, md5, NULL, EVP_md5(), NULL);
 		s3_text_add(&crcs, crc, sizeof(crc));
-		s3_text_add(&md5s, md5, MD5_BYTES);
+		s3_text_add(&md5s, part->md5, MD5_BYTES);
 	}
 	s3_write_base64(crc32c(0, crcs.bytes, crcs.len_bytes), sum);
 	snprintf(object->sum, sizeof(object->sum), "%s-%u", sum, n);
 	if (settings->tells_md5) {
-		write_md5(md5s.bytes, md5s.len_bytes, n, object->etag);
+		write_md5(md5s.bytes, md5s.len_bytes, n, object->etag, NULL);
 	}
 	free(crcs.bytes);
 	free(md5s.bytes);
@@ -619,6 +655,8 @@ static void complete_upload(struct s3_objects *objects, const struct s3_settings
 	struct s3_text bytes = {0};
 	struct object *object;
 	unsigned number = 0, n = 0;
+	size_t len_bytes = 0;
+	bool dropped = false;
 
 	if (upload == NULL || upload->done[0] != '\0') {
 		if (upload != NULL) {
@@ -634,6 +672,10 @@ static void complete_upload(struct s3_objects *objects, const struct s3_settings
 		at = read_part(upload, at, &number, &code);
 		n = at != NULL ? n + 1 : 0;
 		if (at != NULL) {
+			len_bytes += upload->parts[number - 1].len_bytes;
+			dropped = dropped || upload->parts[number - 1].bytes == NULL;
+		}
+		if (at != NULL && !dropped) {
 			s3_text_add(&bytes, upload->parts[number - 1].bytes,
 				upload->parts[number - 1].len_bytes);
 		}
@@ -643,7 +685,11 @@ static void complete_upload(struct s3_objects *objects, const struct s3_settings
 		s3_answer_error(request, answer, 400, code, "");
 		return;
 	}
-	object = keep_object(objects, request->key, (uint8_t *)bytes.bytes, bytes.len_bytes, n);
+	if (dropped) {
+		free(bytes.bytes);
+		bytes.bytes = NULL;
+	}
+	object = keep_object(objects, request->key, (uint8_t *)bytes.bytes, len_bytes, n);
 	sum_parts(upload, settings, n, object);
 	snprintf(upload->done, sizeof(upload->done), "%s", object->etag);
 	answer_completed(upload, answer);
@@ -688,7 +734,7 @@ static void list_parts(struct s3_objects *objects, const struct s3_settings *set
 	for (unsigned i = (unsigned)strtoul(value, NULL, 10); i < PARTS_MAX; i++) {
 		const struct part *part = &upload->parts[i];
 
-		if (part->bytes == NULL) {
+		if (part->etag[0] == '\0') {
 			continue;
 		}
 		if (n++ == page_max) {

@@ -13,6 +13,9 @@ void s3_objects_clear(struct s3_objects *objects);
 /* Carries a request out. */
 void s3_objects_do(struct s3_objects *objects, const struct s3_settings *settings,
 	const struct s3_request *request, struct s3_answer *answer);
+/* Puts an object; copies the bytes. */
+void s3_objects_put(struct s3_objects *objects, const char *key, const void *bytes,
+	size_t len_bytes);
 unsigned s3_objects_uploads(const struct s3_objects *objects);
 bool s3_objects_hold(const struct s3_objects *objects, const char *key, const void *bytes,
 	size_t len_bytes);

@@ -10,7 +10,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "s3_caller.h"
 #include "s3_objects.h"
+#include "s3_pace.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,10 +29,10 @@
 #include <unistd.h>
 
 #define HEAD_MAX   65536u /* bytes of a request's line and headers */
-#define SKEW_S     900    /* skew of clocks that S3 tolerates */
 #define BLANK_MS   20
 #define IDLE_MAX_S 120 /* for connections to close */
 #define HUGE_PIECE 65536u
+#define PIECE      (256u << 10) /* bytes of a body between two looks at the speeds */
 
 struct conn {
 	struct s3_server *server;
@@ -42,6 +44,7 @@ struct conn {
 	size_t has;                  /* bytes that were read into head */
 	size_t used;                 /* bytes of them that are a request's line and headers */
 	bool closing;                /* the connection ends with this answer */
+	struct s3_pace pace;         /* under the server's lock */
 	struct s3_settings settings; /* settings when the request came */
 	struct s3_fault fault;
 };
@@ -55,6 +58,7 @@ struct s3_server {
 	struct s3_settings settings;
 	struct s3_counts counts;
 	unsigned in_flight;
+	struct s3_pace link;
 	struct s3_objects *objects;
 	struct conn *conns;
 	bool stopping;
@@ -68,6 +72,23 @@ static bool wait_ms(const struct conn *conn, int ms)
 	struct pollfd poller = {conn->fd, POLLRDHUP, 0};
 
 	return poll(&poller, 1, ms) == 0;
+}
+
+/* Waits as long as bytes of a body take at the speeds that are set. */
+static void pace(struct conn *conn, size_t len_bytes)
+{
+	const struct s3_settings *settings = &conn->settings;
+	int64_t now_ns = clock_mono_ns();
+	int64_t own_ns, link_ns;
+
+	if (settings->conn_bytes_s == 0 && settings->link_bytes_s == 0) {
+		return;
+	}
+	pthread_mutex_lock(&conn->server->lock);
+	own_ns = s3_pace_take(&conn->pace, settings->conn_bytes_s, len_bytes, now_ns);
+	link_ns = s3_pace_take(&conn->server->link, settings->link_bytes_s, len_bytes, now_ns);
+	pthread_mutex_unlock(&conn->server->lock);
+	wait_ms(conn, (int)((own_ns > link_ns ? own_ns : link_ns) / NS_PER_MS));
 }
 
 static bool send_all(struct conn *conn, const void *bytes, size_t len_bytes)
@@ -89,11 +110,12 @@ static bool send_all(struct conn *conn, const void *bytes, size_t len_bytes)
 static bool receive_all(struct conn *conn, uint8_t *bytes, size_t len_bytes)
 {
 	while (len_bytes > 0) {
-		ssize_t n = recv(conn->fd, bytes, len_bytes, 0);
+		ssize_t n = recv(conn->fd, bytes, len_bytes < PIECE ? len_bytes : PIECE, 0);
 
 		if (n == 0 || (n < 0 && errno != EINTR)) {
 			return false;
 		}
+		pace(conn, n > 0 ? (size_t)n : 0);
 		bytes += n > 0 ? n : 0;
 		len_bytes -= n > 0 ? (size_t)n : 0;
 	}
@@ -183,94 +205,6 @@ static bool read_body(struct conn *conn, struct s3_request *request)
 	return receive_all(conn, request->body + here, want - here);
 }
 
-/* Gets a part of the credential's scope: 0 is the key's id, 2 the region. */
-static void get_scope(const struct s3_request *request, unsigned nth, char out[64])
-{
-	const char *text = s3_request_field(request, "authorization");
-	const char *at = text != NULL ? strstr(text, "Credential=") : NULL;
-
-	out[0] = '\0';
-	if (at == NULL || strncmp(text, "AWS4-HMAC-SHA256 ", 17) != 0) {
-		return;
-	}
-	at += strlen("Credential=");
-	for (; nth > 0 && *at != '\0'; nth--) {
-		at += strcspn(at, "/");
-		at += *at == '/';
-	}
-	snprintf(out, 64, "%.*s", (int)strcspn(at, "/,"), at);
-}
-
-/* ---- who may ask ---- */
-
-static int64_t now_s(const struct s3_settings *settings)
-{
-	return clock_wall_ns() / NS_PER_S + settings->clock_s;
-}
-
-/* Returns whether the time that the request was signed at is too far off. */
-static bool is_skewed(const struct s3_settings *settings, const struct s3_request *request)
-{
-	const char *date = s3_request_field(request, "x-amz-date");
-	struct tm tm = {0};
-	int64_t off_s;
-
-	if (date == NULL ||
-		sscanf(date, "%4d%2d%2dT%2d%2d%2dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-			&tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6) {
-		return true;
-	}
-	tm.tm_year -= 1900;
-	tm.tm_mon -= 1;
-	off_s = (int64_t)timegm(&tm) - now_s(settings);
-	return off_s > SKEW_S || off_s < -SKEW_S;
-}
-
-static void refuse_region(const struct s3_settings *settings, const struct s3_request *request,
-	struct s3_answer *answer)
-{
-	char more[128];
-
-	snprintf(more, sizeof(more), "<Region>%s</Region>", settings->region);
-	if (request->kind == S3_HEAD || settings->region_status != 400) {
-		s3_answer_field(answer, "x-amz-bucket-region: %s", settings->region);
-	}
-	if (settings->region_status == 301) {
-		s3_answer_error(request, answer, 301, "PermanentRedirect", "");
-	} else if (settings->region_status == 307) {
-		s3_answer_field(answer, "Location: http://127.0.0.1:1/nowhere");
-		s3_answer_error(request, answer, 307, "TemporaryRedirect", "");
-	} else {
-		s3_answer_error(request, answer, 400, "AuthorizationHeaderMalformed", more);
-	}
-}
-
-/* Answers with an error if the request is not signed as it must be. */
-static bool check_caller(const struct s3_settings *settings, const struct s3_request *request,
-	struct s3_answer *answer)
-{
-	const char *token = s3_request_field(request, "x-amz-security-token");
-	char key_id[64], region[64];
-
-	get_scope(request, 0, key_id);
-	get_scope(request, 2, region);
-	if (key_id[0] == '\0') {
-		s3_answer_error(request, answer, 403, "AccessDenied", "");
-	} else if (settings->key_id[0] != '\0' && strcmp(key_id, settings->key_id) != 0) {
-		s3_answer_error(request, answer, 403, "InvalidAccessKeyId", "");
-	} else if (settings->token[0] != '\0' &&
-		(token == NULL || strcmp(token, settings->token) != 0)) {
-		s3_answer_error(request, answer, 403, "ExpiredToken", "");
-	} else if (is_skewed(settings, request)) {
-		s3_answer_error(request, answer, 403, "RequestTimeTooSkewed", "");
-	} else if (settings->region[0] != '\0' && strcmp(region, settings->region) != 0) {
-		refuse_region(settings, request, answer);
-	} else {
-		return true;
-	}
-	return false;
-}
-
 /* ---- answers ---- */
 
 /* Writes the time as HTTP has it. */
@@ -329,7 +263,7 @@ static bool send_head(struct conn *conn, const struct s3_request *request,
 	for (uint64_t i = 0; fault->kind == S3_CONTINUE && i < fault->n; i++) {
 		s3_text_print(&head, "HTTP/1.1 100 Continue\r\n\r\n");
 	}
-	write_date(now_s(&conn->settings), date);
+	write_date(s3_caller_now_s(&conn->settings), date);
 	s3_text_print(&head, "HTTP/1.1 %d Status\r\nDate: %s\r\n%s%s", answer->status, date,
 		answer->headers, fault->headers != NULL ? fault->headers : "");
 	if (fault->kind == S3_HUGE_HEADER) {
@@ -413,6 +347,24 @@ static bool send_chunks(struct conn *conn, const struct s3_text *body)
 	return sent;
 }
 
+/* Sends a body as it is. */
+static bool send_plainly(struct conn *conn, const struct s3_text *body)
+{
+	size_t at = 0;
+
+	count_sent(conn, body->len_bytes);
+	while (at < body->len_bytes) {
+		size_t n = body->len_bytes - at < PIECE ? body->len_bytes - at : PIECE;
+
+		if (!send_all(conn, body->bytes + at, n)) {
+			return false;
+		}
+		pace(conn, n);
+		at += n;
+	}
+	return true;
+}
+
 /* Returns false to end the connection. */
 static bool send_body(struct conn *conn, struct s3_text *body)
 {
@@ -447,8 +399,7 @@ static bool send_body(struct conn *conn, struct s3_text *body)
 	default:
 		break;
 	}
-	count_sent(conn, body->len_bytes);
-	return send_all(conn, body->bytes, body->len_bytes);
+	return send_plainly(conn, body);
 }
 
 /* ---- one request ---- */
@@ -464,7 +415,7 @@ static void admit(struct conn *conn, const struct s3_request *request)
 		.now_ns = clock_mono_ns()};
 	char key_id[64];
 
-	get_scope(request, 0, key_id);
+	s3_caller_scope(request, 0, key_id);
 	ask.key_id = key_id;
 	conn->fault = (struct s3_fault){.kind = S3_FINE};
 	pthread_mutex_lock(&server->lock);
@@ -484,10 +435,11 @@ static void admit(struct conn *conn, const struct s3_request *request)
 	pthread_mutex_unlock(&server->lock);
 }
 
-static void leave(struct conn *conn)
+static void leave(struct conn *conn, size_t got_bytes)
 {
 	pthread_mutex_lock(&conn->server->lock);
 	conn->server->in_flight--;
+	conn->server->counts.got_bytes += got_bytes;
 	pthread_mutex_unlock(&conn->server->lock);
 }
 
@@ -510,7 +462,7 @@ static void carry_out(struct conn *conn, const struct s3_request *request, struc
 		s3_text_print(&answer->body, "%s", conn->settings.creds);
 		return;
 	}
-	if (!check_caller(&conn->settings, request, answer)) {
+	if (!s3_caller_check(&conn->settings, request, answer)) {
 		return;
 	}
 	pthread_mutex_lock(&server->lock);
@@ -561,7 +513,7 @@ static bool serve(struct conn *conn)
 			lives = false;
 		}
 		lives = lives && answer_request(conn, request);
-		leave(conn);
+		leave(conn, request->body_bytes);
 	}
 	free(request->body);
 	free(request);
@@ -617,9 +569,13 @@ static void begin_conn(struct s3_server *server, int fd)
 {
 	struct conn *conn = s3_need(calloc(1, sizeof(*conn)));
 	int one = 1;
+	int buffer = PIECE; /* what a buffer takes was not moved at the speed that is set */
 	int rv;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (server->settings.conn_bytes_s > 0 || server->settings.link_bytes_s > 0) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
+	}
 	conn->server = server;
 	conn->fd = fd;
 	conn->head = s3_need(malloc(HEAD_MAX));
@@ -772,6 +728,13 @@ bool s3_server_holds(struct s3_server *server, const char *key, const void *byte
 	holds = s3_objects_hold(server->objects, key, bytes, len_bytes);
 	pthread_mutex_unlock(&server->lock);
 	return holds;
+}
+
+void s3_server_put(struct s3_server *server, const char *key, const void *bytes, size_t len_bytes)
+{
+	pthread_mutex_lock(&server->lock);
+	s3_objects_put(server->objects, key, bytes, len_bytes);
+	pthread_mutex_unlock(&server->lock);
 }
 
 void s3_server_clear(struct s3_server *server)

@@ -12,11 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define S3_BUCKET  "bucket"
-#define S3_KEY_ID  "AKIDTEST" /* set by s3_server_setenv */
-#define S3_SECRET  "hush-secret"
-#define S3_PART    ((uint64_t)5 << 20) /* bytes of every part but the last, at least */
-#define S3_ADDRESS "s3://" S3_BUCKET
+#define S3_BUCKET   "bucket"
+#define S3_KEY_ID   "AKIDTEST" /* set by s3_server_setenv */
+#define S3_SECRET   "hush-secret"
+#define S3_PART     ((uint64_t)5 << 20) /* bytes of every part but the last, at least */
+#define S3_ADDRESS  "s3://" S3_BUCKET
+#define S3_KEPT_MAX (1u << 20) /* bytes of a body that is always kept, at most */
 
 struct s3_server;
 
@@ -100,8 +101,11 @@ struct s3_settings {
 	unsigned page_max;       /* keys on a page, at most; 0: 1000 */
 	unsigned capacity;       /* requests in flight; more get SlowDown; 0: any number */
 	int hold_ms;             /* how long each request takes at least */
-	s3_hook_fn *hook;        /* or NULL */
-	void *user;              /* for hook */
+	uint64_t conn_bytes_s;   /* bytes of bodies that a connection moves a second; 0: any */
+	uint64_t link_bytes_s;   /* bytes of bodies that all connections move a second; 0: any */
+	bool drops_bytes; /* a body of more than S3_KEPT_MAX bytes is not kept, and reads as zeros */
+	s3_hook_fn *hook; /* or NULL */
+	void *user;       /* for hook */
 };
 
 struct s3_counts {
@@ -110,6 +114,7 @@ struct s3_counts {
 	unsigned most;       /* requests in flight at one time */
 	unsigned uploads;    /* uploads that are open now */
 	uint64_t sent_bytes; /* bytes of bodies of answers */
+	uint64_t got_bytes;  /* bytes of bodies of requests */
 };
 
 /* Aborts the test if there is no socket or memory. */
@@ -129,6 +134,8 @@ void s3_server_wait_idle(struct s3_server *server);
 /* Returns whether there is an object with exactly these bytes. */
 bool s3_server_holds(struct s3_server *server, const char *key, const void *bytes,
 	size_t len_bytes);
+/* Puts an object without a request. */
+void s3_server_put(struct s3_server *server, const char *key, const void *bytes, size_t len_bytes);
 /* Drops all objects and uploads. */
 void s3_server_clear(struct s3_server *server);
 

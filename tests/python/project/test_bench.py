@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import buckets
 import program
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -43,6 +44,18 @@ KEYS = {
         "metrics": {"fit_cold", "fit_warm", "choose", "quadratic_bias", "logistic_cover"},
         "ratios": set(),
         "bound": set(),
+    },
+    "bucket": {
+        "metrics": {
+            "put_pawl", "get_pawl", "paced_pawl", "durable_s", "agent_mib", "agent_grown_fds",
+            "agent_drift", "requests_small", "requests_keep", "requests_large", "newest_lists",
+            "newest_gets", "newest_s",
+        },
+        "ratios": {
+            "put_curl", "get_curl", "paced_curl", "save_to_local", "cycle_to_local",
+            "steps_uploading",
+        },
+        "bound": {"loopback", "paced_bound", "link_s", "newest_bound_s"},
     },
     "elastic": {
         "metrics": {"step", "shrink", "grow", "start", "statistics"},
@@ -128,12 +141,16 @@ OPTIONS = {"cuda": ["--device=cpu"]}  # options that differ from those of the ot
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
 
-@pytest.mark.slow("checkpoint")
+QUICK = ("checkpoint", "adapt", "bucket")
+
+
+@pytest.mark.slow("checkpoint", "bucket")
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ("checkpoint", "adapt") else slow) for name in KEYS],
+    "name", [pytest.param(name, marks=() if name in QUICK else slow) for name in KEYS]
 )
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
+    if name == "bucket":
+        buckets.find_weed()
     command = [
         sys.executable,
         str(BENCH / f"{name}.py"),

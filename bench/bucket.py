@@ -18,6 +18,7 @@ import os
 import socket
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -42,6 +43,7 @@ from shared._process import ROOT
 from shared._report import Report, describe_machine, make_parser, ratio_of
 
 OBJECT_MIB, QUICK_MIB = 1024, 48
+VOLUMES = 120  # each of 256 MB; SeaweedFS begins many before one is full
 CONN_MIB, CONNECTIONS = 40, 8  # speed of a connection of the stand-in; how many Pawl opens
 Costs = dict[str, list[Cost]]  # costs of each client, one a round
 
@@ -88,14 +90,20 @@ def open_place(options: argparse.Namespace, folder: Path) -> Iterator[Place]:
         yield Place(options.server.rstrip("/"), options.bucket, *key, options.server)
         return
     buckets = load_buckets()
-    state = folder / f"seaweedfs-{time.monotonic_ns()}"
-    state.mkdir()
-    with buckets.seaweedfs(state) as server:
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as state,
+        buckets.seaweedfs(Path(state), VOLUMES) as server,
+    ):
         yield Place(server.url, buckets.BUCKET, buckets.KEY, buckets.SECRET, "SeaweedFS")
 
 
+def memory_folder() -> Path:
+    """Where files cost least, so that a client is not measured by this disk."""
+    return Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
+
+
 def move_all(
-    clients: Clients, round_: int, source: Path, target: Path, costs: dict[str, Costs]
+    clients: Clients, run: str, round_: int, source: Path, target: Path, costs: dict[str, Costs]
 ) -> None:
     """One round: each client uploads an object of its own, and reads it back."""
     for verb in ("put", "get"):
@@ -103,7 +111,7 @@ def move_all(
         turn = round_ % len(moves)
         for name, move in moves[turn:] + moves[:turn]:
             os.sync()  # what the server wrote before is not written during this one
-            key = f"bench/{name}-{round_}"
+            key = f"bench/{run}/{name}-{round_}"
             costs[verb][name].append(move(verb, key, source if verb == "put" else target))
             target.unlink(missing_ok=True)
 
@@ -112,17 +120,17 @@ def measure_objects(
     options: argparse.Namespace, folder: Path, mover: Path, mib: int, rounds: int
 ) -> dict[str, Costs]:
     python = None if options.quick else find_peers()
-    memory = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else folder)
-    source, target = folder / "object", memory / f"pawl-bench-{os.getpid()}"
+    source, target = folder / "object", memory_folder() / f"pawl-bench-{os.getpid()}"
     with source.open("wb") as file:
         for _ in range(mib):
             file.write(os.urandom(1 << 20))
     costs: dict[str, Costs] = {"put": defaultdict(list), "get": defaultdict(list)}
+    run = os.urandom(4).hex()
     for round_ in range(rounds):
         with open_place(options, folder) as place:
             warm = Clients(place, mover, None, QUICK_MIB)
-            warm.pawl("put", f"bench/warm-{round_}", source)  # the server makes its first files
-            move_all(Clients(place, mover, python, mib), round_, source, target, costs)
+            warm.pawl("put", f"bench/{run}/warm", source)  # the server makes its first files
+            move_all(Clients(place, mover, python, mib), run, round_, source, target, costs)
     return costs
 
 
@@ -185,9 +193,9 @@ def measure_paced(report: Report, server: StandIn, mover: Path, mib: int, rounds
     costs: Costs = defaultdict(list)
     busy = []
     server.pace(conn_mib=CONN_MIB, hold_ms=HOLD_MS)
-    with scratch("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp") as folder:
-        source = folder / "object"
-        source.write_bytes(bytes(mib << 20))
+    with tempfile.NamedTemporaryFile(dir=memory_folder()) as file:
+        source = Path(file.name)
+        file.truncate(mib << 20)
         for round_ in range(rounds):
             for name in ways if round_ % 2 else reversed(ways):
                 before = server.counts()["cpu_s"]
@@ -213,7 +221,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="the slowest upload, 2,000 saves")
     parser.add_argument("--mib", type=int, help=f"size of the objects; {OBJECT_MIB}")
     parser.add_argument("--server", metavar="URL", help="another S3 server, such as radosgw")
-    parser.add_argument("--bucket", default="pawltest", help="a bucket on it, for anything")
+    parser.add_argument("--bucket", default="pawltest", help="bucket on it, where objects stay")
     return parser.parse_args()
 
 

@@ -103,7 +103,7 @@ struct s3_settings {
 	int hold_ms;             /* how long each request takes at least */
 	uint64_t conn_bytes_s;   /* bytes of bodies that a connection moves a second; 0: any */
 	uint64_t link_bytes_s;   /* bytes of bodies that all connections move a second; 0: any */
-	bool drops_bytes; /* a body of more than S3_KEPT_MAX bytes is not kept, and reads as zeros */
+	bool drops_bytes; /* a body of more than S3_KEPT_MAX bytes is lost, and reads as zeros */
 	s3_hook_fn *hook; /* or NULL */
 	void *user;       /* for hook */
 };

@@ -87,8 +87,8 @@ def _make_bucket(filer: str) -> bool:
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path) -> Iterator[Server]:
-    """Runs SeaweedFS with its state in a folder."""
+def seaweedfs(folder: Path, volumes: int = 40) -> Iterator[Server]:
+    """Runs SeaweedFS with its state in a folder: volumes of 256 MB, at most so many."""
     weed = find_weed()
     master, volume, filer, s3 = _free_ports(4)
     identity = {
@@ -102,7 +102,7 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
         weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
         f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}",
         "-s3", f"-s3.port={s3}", f"-s3.config={config}", "-master.volumeSizeLimitMB=256",
-        "-volume.max=40", "-s3.port.iceberg=0", "-s3.port.lance=0",
+        f"-volume.max={volumes}", "-s3.port.iceberg=0", "-s3.port.lance=0",
     ]  # fmt: skip
     with (folder / "log").open("w") as log:
         # SeaweedFS logs into TMPDIR, too.

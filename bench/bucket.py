@@ -86,8 +86,7 @@ def load_buckets() -> Any:
 def open_place(options: argparse.Namespace, folder: Path) -> Iterator[Place]:
     """A fresh SeaweedFS, or the server of the options."""
     if options.server:
-        key = (os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
-        yield Place(options.server.rstrip("/"), options.bucket, *key, options.server)
+        yield Place(options.server.rstrip("/"), options.bucket, *options.key, options.server)
         return
     buckets = load_buckets()
     with (
@@ -222,7 +221,14 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, help=f"size of the objects; {OBJECT_MIB}")
     parser.add_argument("--server", metavar="URL", help="another S3 server, such as radosgw")
     parser.add_argument("--bucket", default="pawltest", help="bucket on it, where objects stay")
-    return parser.parse_args()
+    options = parser.parse_args()
+    key = [os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+    options.key = key
+    if options.server and not all(key):
+        parser.error("--server needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]  # clients find what they are given, and nothing else
+    return options
 
 
 def main() -> int:
@@ -242,16 +248,15 @@ def main() -> int:
         report.bound("loopback", "TCP on this host", loopback_mib_s(mib), "MiB/s")
         for verb in ("put", "get"):
             compare(report, verb, costs[verb], mib)
-        with stand_in(program) as server:
-            measure_paced(report, server, mover, mib, sizes.rounds)
-        for measure in (
-            lambda server: measure_training(report, sizes, folder, server),
-            lambda server: measure_memory(report, sizes, server),
-            lambda server: measure_requests(report, server),
-            lambda server: measure_newest(report, sizes, server, mover),
+        for measure, *args in (
+            (measure_paced, mover, mib, sizes.rounds),
+            (measure_training, sizes, folder),
+            (measure_memory, sizes),
+            (measure_requests,),
+            (measure_newest, sizes, mover),
         ):
             with stand_in(program) as server:
-                measure(server)
+                measure(report, server, *args)
         report.finish(options.json)
     return 0
 

@@ -5,16 +5,13 @@
  *   set CONN_MIB LINK_MIB HOLD_MS   speeds of each connection and of all together, in MiB a second,
  *                                   and how long each request waits for its answer; 0: no limit
  *   fill N FOLDER                   puts N small objects, as a root with so many tags has them
- *   clear                           drops all objects
  *   reset                           begins to count anew
- *   counts                          requests by their kind, bytes, and seconds of CPU, as JSON
+ *   counts                          requests by their kind, and seconds of CPU, as JSON
  *
  * Of long objects it keeps the length alone: it is to take bytes, and not to store them.
  */
-#include "base/assert.h"
 #include "s3_server.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,9 +65,7 @@ static void print_counts(struct s3_server *server)
 	struct s3_counts counts;
 
 	s3_server_get_counts(server, &counts);
-	printf("{\"cpu_s\": %.6f, \"got_bytes\": %" PRIu64 ", \"sent_bytes\": %" PRIu64
-	       ", \"most\": %u, \"requests\": {\"all\": %u",
-		cpu_s(), counts.got_bytes, counts.sent_bytes, counts.most, counts.all);
+	printf("{\"cpu_s\": %.6f, \"requests\": {\"all\": %u", cpu_s(), counts.all);
 	for (unsigned kind = 0; kind < S3_KINDS; kind++) {
 		if (names[kind] != NULL) {
 			printf(", \"%s\": %u", names[kind], counts.of[kind]);
@@ -91,8 +86,6 @@ static bool obey(struct s3_server *server, const char *line)
 		set(server, conn_mib, link_mib, hold_ms);
 	} else if (sscanf(line, "fill %u %255s", &n, folder) == 2) {
 		fill(server, n, folder);
-	} else if (strcmp(line, "clear\n") == 0) {
-		s3_server_clear(server);
 	} else if (strcmp(line, "reset\n") == 0) {
 		s3_server_reset(server);
 	} else if (strcmp(line, "counts\n") == 0) {

@@ -108,8 +108,10 @@ def opened_in_bucket(root: str, **options: Any) -> Iterator[tuple[pawl.Checkpoin
     try:
         yield checkpointer, pid
     finally:
-        checkpointer.close()
-        os.kill(pid, signal.SIGKILL)
+        try:
+            checkpointer.close()
+        finally:
+            os.kill(pid, signal.SIGKILL)
         wait_until(f"agent {pid} ends", lambda: not is_running(pid))
 
 

@@ -110,7 +110,7 @@ def run_cycle(
     return called - begun, cycle, statistics.fmean(busy), durable
 
 
-def measure_training(report: Report, sizes: Sizes, folder: Path, server: StandIn) -> None:
+def measure_training(report: Report, server: StandIn, sizes: Sizes, folder: Path) -> None:
     """Rows: saves to a bucket behind a link against saves to a directory, in turns."""
     state = State(sizes.blocks, sizes.width)
     training = Training(state)
@@ -189,7 +189,7 @@ def watch_upload(pid: int, save: pawl.Save, limit_s: float) -> list[float]:
     return samples
 
 
-def measure_memory(report: Report, sizes: Sizes, server: StandIn) -> None:
+def measure_memory(report: Report, server: StandIn, sizes: Sizes) -> None:
     """Rows: the agent's memory while a link is slow, and after many saves."""
     state = State(sizes.big_blocks, sizes.big_width)
     mib = size_mib(state)
@@ -203,7 +203,6 @@ def measure_memory(report: Report, sizes: Sizes, server: StandIn) -> None:
     beside = f"arenas {arena_mib:.0f} MiB; at the beginning {samples[0] / MIB:.0f} MiB"
     peak = max(samples) / MIB
     report.at_most("agent_mib", f"most of {len(samples)} samples", peak, SLACK_MIB, "MiB", beside)
-    server.command("clear")
     server.pace()
     measure_growth(report, sizes)
 
@@ -245,7 +244,6 @@ def count_all(server: StandIn) -> dict[str, int]:
 def measure_requests(report: Report, server: StandIn) -> None:
     """Rows: what the service is asked for a save."""
     report.title("requests of one save that others came before")
-    server.pace()
     use_place(server.place)
     small, large = State(1, 128), State(2, 512)
     ways = {"small": (small, 0), "keep": (small, KEEP), "large": (large, 0)}
@@ -263,12 +261,10 @@ def measure_requests(report: Report, server: StandIn) -> None:
         report.note(f"requests_{way}", what, made["all"], "", spell(made))
 
 
-def measure_newest(report: Report, sizes: Sizes, server: StandIn, mover: Path) -> None:
+def measure_newest(report: Report, server: StandIn, sizes: Sizes, mover: Path) -> None:
     """Rows: what finding the newest of very many checkpoints takes."""
     root = "s3://bucket/tags"
     use_place(server.place)
-    server.command("clear")
-    server.pace()
     with opened_in_bucket(root, persist_every=0) as (bucket, _):
         settle(bucket.save(sizes.tags, State(1, 64).parts), "durable")
     server.command(f"fill {sizes.tags - 1} tags/.pawl/tags")

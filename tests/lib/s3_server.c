@@ -435,11 +435,10 @@ static void admit(struct conn *conn, const struct s3_request *request)
 	pthread_mutex_unlock(&server->lock);
 }
 
-static void leave(struct conn *conn, size_t got_bytes)
+static void leave(struct conn *conn)
 {
 	pthread_mutex_lock(&conn->server->lock);
 	conn->server->in_flight--;
-	conn->server->counts.got_bytes += got_bytes;
 	pthread_mutex_unlock(&conn->server->lock);
 }
 
@@ -513,7 +512,7 @@ static bool serve(struct conn *conn)
 			lives = false;
 		}
 		lives = lives && answer_request(conn, request);
-		leave(conn, request->body_bytes);
+		leave(conn);
 	}
 	free(request->body);
 	free(request);

@@ -114,7 +114,6 @@ struct s3_counts {
 	unsigned most;       /* requests in flight at one time */
 	unsigned uploads;    /* uploads that are open now */
 	uint64_t sent_bytes; /* bytes of bodies of answers */
-	uint64_t got_bytes;  /* bytes of bodies of requests */
 };
 
 /* Aborts the test if there is no socket or memory. */

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pawl
@@ -39,9 +39,10 @@ median = statistics.median
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured. Widths and blocks as in State."""
+    """How much is measured. Widths and blocks are those of State."""
 
-    rounds: int
+    rounds: int  # rounds of uploads, and of searches
+    cycles: int  # saves of each kind while training is watched
     blocks: int
     width: int
     steps: int  # from one save to the next, longer than the upload takes
@@ -54,16 +55,13 @@ class Sizes:
 
 
 FULL = Sizes(
-    rounds=5, blocks=7, width=512, steps=60, compute_s=0.05, big_blocks=7, big_width=1024,
-    slow_mib=16, saves=300, tags=100_000,
+    rounds=5, cycles=11, blocks=7, width=512, steps=60, compute_s=0.05,
+    big_blocks=7, big_width=1024, slow_mib=16, saves=300, tags=100_000,
 )  # fmt: skip
-LONG = Sizes(
-    rounds=5, blocks=7, width=512, steps=60, compute_s=0.05, big_blocks=28, big_width=1024,
-    slow_mib=1, saves=2000, tags=100_000,
-)  # fmt: skip
+LONG = replace(FULL, big_blocks=28, slow_mib=1, saves=2000)
 QUICK = Sizes(
-    rounds=1, blocks=2, width=256, steps=20, compute_s=0.01, big_blocks=2, big_width=256,
-    slow_mib=16, saves=30, tags=3000,
+    rounds=1, cycles=1, blocks=2, width=256, steps=20, compute_s=0.01,
+    big_blocks=2, big_width=256, slow_mib=16, saves=30, tags=3000,
 )  # fmt: skip
 
 
@@ -81,7 +79,7 @@ def size_mib(state: State) -> float:
 
 @dataclass
 class Seen:
-    """Cycles of one save and a fixed number of steps, one a round; seconds."""
+    """Cycles of one save and a fixed number of steps; seconds."""
 
     calls: list[float] = field(default_factory=list)  # save() alone
     cycles: list[float] = field(default_factory=list)  # save() and the steps behind it
@@ -126,7 +124,7 @@ def measure_training(report: Report, server: StandIn, sizes: Sizes, folder: Path
         opened_in_bucket("s3://bucket/training", **options) as (bucket, _),
     ):
         ways = {"bucket": bucket, "local": local}
-        for round_ in range(-1, sizes.rounds):  # arenas are made in the first, which is not counted
+        for round_ in range(-1, sizes.cycles):  # arenas are made in the first, which is not counted
             window = [training.step() for _ in range(sizes.steps)]
             order = list(ways) if round_ % 2 else list(reversed(ways))
             for way in order:

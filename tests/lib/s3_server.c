@@ -572,13 +572,13 @@ static void begin_conn(struct s3_server *server, int fd)
 	int rv;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (server->settings.conn_bytes_s > 0 || server->settings.link_bytes_s > 0) {
-		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
-	}
 	conn->server = server;
 	conn->fd = fd;
 	conn->head = s3_need(malloc(HEAD_MAX));
 	pthread_mutex_lock(&server->lock);
+	if (server->settings.conn_bytes_s > 0 || server->settings.link_bytes_s > 0) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
+	}
 	conn->next = server->conns;
 	server->conns = conn;
 	rv = pthread_create(&conn->thread, NULL, run_conn, conn);

@@ -2,11 +2,12 @@
 """Checkpoints in a bucket: uploads, restores, and what they cost training, memory and the service.
 
 Objects are moved to and from SeaweedFS, or the server of --server, by Pawl's store, curl, awscrt,
-boto3, rclone and s5cmd: in each round another order, new keys, and a fresh server. Its credentials
-are those of the tests, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. All else runs on the
-stand-in (bucket_server.c), whose speed is known, and which counts requests. CPU is that of the
-client alone, without the start of an interpreter. --long uploads 4 GiB at 1 MiB a second (over an
-hour), and saves 2,000 times. --quick shows only that it works.
+boto3, rclone and s5cmd: in each round another order, new keys, and a fresh SeaweedFS. --server
+takes AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. All else runs on the stand-in (bucket_server.c),
+whose speed is known, and which counts requests. curl is given presigned addresses, and signs for
+the stand-in itself. CPU is that of the client alone, without the start of an interpreter. --long
+uploads 4 GiB at 1 MiB a second (over an hour), and saves 2,000 times. --quick shows only that it
+works.
 """
 
 from __future__ import annotations

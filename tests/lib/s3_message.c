@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 
+#include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,4 +181,22 @@ void s3_answer_error(const struct s3_request *request, struct s3_answer *answer,
 			"<Message>the test's server says so</Message>%s</Error>",
 			code, more);
 	}
+}
+
+void s3_write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[S3_ETAG_MAX],
+	uint8_t *out)
+{
+	uint8_t md5[EVP_MAX_MD_SIZE];
+	int rv = EVP_Digest(len_bytes > 0 ? bytes : "", len_bytes, md5, NULL, EVP_md5(), NULL);
+	size_t n = 1;
+
+	ASSERT(rv == 1);
+	if (out != NULL) {
+		memcpy(out, md5, S3_MD5_BYTES);
+	}
+	etag[0] = '"';
+	for (unsigned i = 0; i < S3_MD5_BYTES; i++) {
+		n += (size_t)snprintf(etag + n, S3_ETAG_MAX - n, "%02x", md5[i]);
+	}
+	snprintf(etag + n, S3_ETAG_MAX - n, parts_n > 0 ? "-%u\"" : "\"", parts_n);
 }

@@ -7,6 +7,8 @@
 #define S3_LINE_MAX   4096u
 #define S3_FIELDS_MAX 64u
 #define S3_NAME_MAX   1200u /* bytes of a key, terminator included */
+#define S3_ETAG_MAX   64u   /* bytes of an etag, terminator included */
+#define S3_MD5_BYTES  16u
 
 /* Bytes that grow, with a NUL behind them. */
 struct s3_text {
@@ -43,6 +45,10 @@ void s3_text_print(struct s3_text *text, const char *format, ...)
 
 /* Returns memory, which must be there. */
 void *s3_need(void *memory);
+/* Writes an etag as S3 has it: the MD5 of bytes or, of an object in parts, of the MD5s of its
+ * parts. out gets the MD5, or is NULL. */
+void s3_write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[S3_ETAG_MAX],
+	uint8_t *out);
 /* Writes a CRC-32C as headers have it. */
 void s3_write_base64(uint32_t sum, char out[9]);
 /* Appends a text in percent-encoding, as encoding-type=url has it. */

@@ -5,16 +5,14 @@
 #include "base/crc.h"
 
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define ETAG_MAX  64u
+#define ETAG_MAX  S3_ETAG_MAX
 #define SUM_MAX   32u
-#define MD5_BYTES 16u
 #define PARTS_MAX 10000u
 
 struct object {
@@ -28,10 +26,10 @@ struct object {
 struct part {
 	uint8_t *bytes; /* owned; NULL: they were dropped, or the part is not there */
 	size_t len_bytes;
-	char etag[ETAG_MAX];    /* "": the part is not there */
-	char sum[9];            /* CRC-32C, in base64 */
-	uint32_t crc;           /* CRC-32C */
-	uint8_t md5[MD5_BYTES]; /* MD5, with settings.tells_md5 */
+	char etag[ETAG_MAX];       /* "": the part is not there */
+	char sum[9];               /* CRC-32C, in base64 */
+	uint32_t crc;              /* CRC-32C */
+	uint8_t md5[S3_MD5_BYTES]; /* MD5, with settings.tells_md5 */
 };
 
 struct upload {
@@ -112,26 +110,6 @@ static struct object *find_object(const struct s3_objects *objects, const char *
 
 	return i < objects->n && strcmp(objects->objects[i].key, key) == 0 ? &objects->objects[i]
 									   : NULL;
-}
-
-/* Writes an etag: the MD5 of bytes or, of an object in parts, of the MD5s of its parts. out gets
- * the MD5, or is NULL. */
-static void write_md5(const void *bytes, size_t len_bytes, unsigned parts_n, char etag[ETAG_MAX],
-	uint8_t *out)
-{
-	uint8_t md5[EVP_MAX_MD_SIZE];
-	int rv = EVP_Digest(len_bytes > 0 ? bytes : "", len_bytes, md5, NULL, EVP_md5(), NULL);
-	size_t n = 1;
-
-	ASSERT(rv == 1);
-	if (out != NULL) {
-		memcpy(out, md5, MD5_BYTES);
-	}
-	etag[0] = '"';
-	for (unsigned i = 0; i < MD5_BYTES; i++) {
-		n += (size_t)snprintf(etag + n, ETAG_MAX - n, "%02x", md5[i]);
-	}
-	snprintf(etag + n, ETAG_MAX - n, parts_n > 0 ? "-%u\"" : "\"", parts_n);
 }
 
 /* Keeps an object; takes bytes over. */
@@ -254,7 +232,7 @@ static void put_object(struct s3_objects *objects, const struct s3_settings *set
 		request->body_bytes, 0);
 	memcpy(object->sum, sum, sizeof(sum));
 	if (settings->tells_md5) {
-		write_md5(request->body, request->body_bytes, 0, object->etag, NULL);
+		s3_write_md5(request->body, request->body_bytes, 0, object->etag, NULL);
 	}
 	s3_answer_field(answer, "ETag: %s", object->etag);
 }
@@ -553,7 +531,7 @@ static void put_part(struct s3_objects *objects, const struct s3_settings *setti
 	part->crc = crc32c(0, request->body, request->body_bytes);
 	snprintf(part->etag, sizeof(part->etag), "\"%032x\"", ++objects->versions);
 	if (settings->tells_md5) {
-		write_md5(request->body, request->body_bytes, 0, part->etag, part->md5);
+		s3_write_md5(request->body, request->body_bytes, 0, part->etag, part->md5);
 	}
 	s3_answer_field(answer, "ETag: %s", part->etag);
 }
@@ -634,12 +612,12 @@ static void sum_parts(const struct upload *upload, const struct s3_settings *set
 			(uint8_t)(part->crc >> 8), (uint8_t)part->crc};
 
 		s3_text_add(&crcs, crc, sizeof(crc));
-		s3_text_add(&md5s, part->md5, MD5_BYTES);
+		s3_text_add(&md5s, part->md5, S3_MD5_BYTES);
 	}
 	s3_write_base64(crc32c(0, crcs.bytes, crcs.len_bytes), sum);
 	snprintf(object->sum, sizeof(object->sum), "%s-%u", sum, n);
 	if (settings->tells_md5) {
-		write_md5(md5s.bytes, md5s.len_bytes, n, object->etag, NULL);
+		s3_write_md5(md5s.bytes, md5s.len_bytes, n, object->etag, NULL);
 	}
 	free(crcs.bytes);
 	free(md5s.bytes);

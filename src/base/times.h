@@ -73,6 +73,31 @@ struct pawl_err;
 		"How long a connection to a bucket's service may take to come up.")                \
 	X(BUCKET_STALL, "bucket_stall", 30 * NS_PER_S, SEEN,                                       \
 		"A request to a bucket that moves nearly nothing for so long is sent again.")      \
+	X(MIRROR_SETTLE, "mirror_settle", 2 * NS_PER_S, SEEN,                                      \
+		"How long nothing in a checkpoint of a foreign program changes after its last "    \
+		"file is there, before `pawl mirror` ships it.")                                   \
+	X(MIRROR_QUIET, "mirror_quiet", 10 * NS_PER_S, SEEN,                                       \
+		"The same of a checkpoint of which no last file is known, and of other files "     \
+		"(`pawl mirror --quiet`).")                                                        \
+	X(MIRROR_LOOSE_MAX, "mirror_loose_max", 60 * NS_PER_S, SEEN,                               \
+		"`pawl mirror` ships a file that never stops changing, such as a log, so often.")  \
+	X(MIRROR_GRACE, "mirror_grace", 25 * NS_PER_S, SEEN,                                       \
+		"A `pawl mirror` that receives a signal to end has ended by then, if the program " \
+		"has (`pawl mirror --grace`).")                                                    \
+	X(MIRROR_RETRY, "mirror_retry", 1 * NS_PER_S, SEEN,                                        \
+		"Before `pawl mirror` tries something again that failed. The wait doubles each "   \
+		"time.")                                                                           \
+	X(MIRROR_RETRY_MAX, "mirror_retry_max", 60 * NS_PER_S, SEEN,                               \
+		"The longest wait before `pawl mirror` tries something again.")                    \
+	X(MIRROR_LOOK, "mirror_look", 100 * NS_PER_MS, INNER,                                      \
+		"Between two looks at a mirrored directory that is changing, at least.")           \
+	X(MIRROR_LOOK_MAX, "mirror_look_max", 10 * NS_PER_S, SEEN,                                 \
+		"How often `pawl mirror` looks at a directory that the system does not watch "     \
+		"for it.")                                                                         \
+	X(MIRROR_PROGRESS, "mirror_progress", 10 * NS_PER_S, SEEN,                                 \
+		"How often `pawl mirror` says what is left to ship once the program has ended.")   \
+	X(MIRROR_ASK, "mirror_ask", 5 * NS_PER_S, SEEN,                                            \
+		"How long `pawl mirror status` waits for an answer.")                              \
 	X(ROOT_ORPHAN, "root_orphan", 2 * NS_PER_S, SEEN,                                          \
 		"After the last rank has vanished, before what is committed is made durable.")     \
 	X(ROOT_ASK, "root_ask", 200 * NS_PER_MS, INNER,                                            \

@@ -221,6 +221,9 @@ static int put_all(struct put *put, const struct manifest *from, uint64_t finger
 	for (uint32_t i = 0; i < from->parts_n && rv == 0; i++) {
 		rv = put_file(put, i, err);
 	}
+	if (rv == 0 && put->source->confirm != NULL) {
+		rv = put->source->confirm(put->source->user, err);
+	}
 	if (rv == 0) {
 		manifest_sort(&put->manifest);
 		rv = tag_publish(put->root, &put->draft, &put->manifest, err);

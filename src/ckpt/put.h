@@ -22,6 +22,9 @@ struct put_source {
 	int (*read)(void *user, uint64_t off, void *bytes, size_t len_bytes, struct pawl_err *err);
 	void (*close)(void *user); /* also after an error of read */
 	void *user;
+	/* Asked once all bytes were read, before the tag is published: an error gives it up. NULL:
+	 * the bytes are good. */
+	int (*confirm)(void *user, struct pawl_err *err);
 };
 
 /*

@@ -31,6 +31,9 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_gc,
 	&cli_ckpt_repair,
 	&cli_ckpt_watch,
+	&cli_mirror,
+	&cli_mirror_status,
+	&cli_mirror_flush,
 	&cli_compat,
 	&cli_report,
 	&cli_explain,
@@ -64,16 +67,21 @@ static void print_commands(FILE *to, const char *group)
 		"\nSee pawl COMMAND --help for details, and docs/exit-codes.md for exit codes.\n");
 }
 
+/* Returns whether a word alone is no command, but begins some. */
 static bool is_group(const char *word)
 {
 	size_t len = strlen(word);
+	bool begins = false;
 
 	for (size_t i = 0; i < COMMANDS_N; i++) {
-		if (strncmp(commands[i]->name, word, len) == 0 && commands[i]->name[len] == ' ') {
-			return true;
+		if (strcmp(commands[i]->name, word) == 0) {
+			return false;
 		}
+		begins = begins ||
+			(strncmp(commands[i]->name, word, len) == 0 &&
+				commands[i]->name[len] == ' ');
 	}
-	return false;
+	return begins;
 }
 
 /* Runs the command that the first words of argv name; CLI_BAD if there is none. */
@@ -81,7 +89,7 @@ static int run_command(int argc, char **argv)
 {
 	char name[64];
 
-	for (int words = 1; words <= 2 && words < argc; words++) {
+	for (int words = argc > 2 ? 2 : 1; words > 0; words--) {
 		snprintf(name, sizeof(name), "%s%s%s", argv[1], words == 2 ? " " : "",
 			words == 2 ? argv[2] : "");
 		for (size_t i = 0; i < COMMANDS_N; i++) {

@@ -48,6 +48,14 @@ static void close_file(void *user)
 {
 }
 
+/* Fits put_source. A file may have changed since its last bytes were read. */
+static int confirm(void *user, struct pawl_err *err)
+{
+	const struct ship_watch *watch = ((const struct shipment *)user)->watch;
+
+	return watch->go_on != NULL ? watch->go_on(watch->user, err) : 0;
+}
+
 /* Fits put_source. */
 static int read_piece(void *user, uint64_t off, void *bytes, size_t len_bytes, struct pawl_err *err)
 {
@@ -123,7 +131,8 @@ static int make_parts(const struct ship_unit *unit, struct manifest *manifest, u
 	for (uint32_t i = 0; i < unit->files_n; i++) {
 		chunks_n += ckpt_chunks(unit->files[i].size_bytes);
 	}
-	manifest->parts = FAULT_MEM("ship.parts", calloc(unit->files_n, sizeof(*manifest->parts)));
+	manifest->parts =
+		FAULT_MEM("ship.parts", calloc(unit->files_n + 1u, sizeof(*manifest->parts)));
 	*chunks = FAULT_MEM("ship.parts", calloc(chunks_n + 1, sizeof(**chunks)));
 	if (manifest->parts == NULL || *chunks == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the manifest of %s",
@@ -152,7 +161,7 @@ int ship_unit(struct tags_root *root, const struct ship_unit *unit, const struct
 {
 	static const struct ship_watch nobody = {NULL, NULL, NULL};
 	struct shipment shipment = {.unit = unit, .watch = watch != NULL ? watch : &nobody};
-	const struct put_source source = {open_file, read_piece, close_file, &shipment};
+	const struct put_source source = {open_file, read_piece, close_file, &shipment, confirm};
 	struct manifest manifest = {.step = unit->step,
 		.attempt = unit->attempt,
 		.world = 1,

@@ -31,8 +31,9 @@ struct ship_unit {
 
 /* Watches a unit that is being shipped; either function may be NULL. */
 struct ship_watch {
-	/* Asked before each piece of 1 MiB: an error gives the unit up, and is the result of
-	 * ship_unit. */
+	/* Asked before each piece of 1 MiB, and once more after the last: an error gives the unit
+	 * up, and is the result of ship_unit. So bytes that change are never published, if the
+	 * change is known here before they do. */
 	int (*go_on)(void *user, struct pawl_err *err);
 	/* Called as bytes are handed to the store, or found to be there already. */
 	void (*progress)(void *user, uint64_t bytes);

@@ -165,6 +165,14 @@ static void a_unit_is_shipped_whole(void **state)
 	assert_int_equal(read_bytes, 4 * PART + MIB + 5 + 123 + 999);
 }
 
+static void a_change_after_the_last_read_is_not_published(void **state)
+{
+	FAILS(PAWL_ECANCELED, ship(4 * PART + MIB + 5 + 123 + 999)); /* all was read by then */
+	expect_no_tag();
+	OK(ship(UINT64_MAX));
+	check_unit();
+}
+
 /* A server that tells CRCs, and one that tells MD5s by its etags. */
 static const struct s3_settings telling[] = {{.tells_md5 = false}, {.tells_md5 = true}};
 
@@ -371,6 +379,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		SHIP_TEST(a_unit_is_shipped_whole),
+		SHIP_TEST(a_change_after_the_last_read_is_not_published),
 		SHIP_TEST(parts_that_are_there_are_not_sent_again),
 		SHIP_TEST(files_that_are_there_are_not_sent_again),
 		SHIP_TEST(what_no_checksum_shows_is_sent_again),

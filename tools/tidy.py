@@ -60,7 +60,7 @@ ROOMS: dict[str, set[str]] = {
     "src/sched/baseline": {"sched/policy"},
     "src/sched/core": {"sched/policy"},
     "src/sched/sim": {"sched/baseline", "sched/core"},
-    "src/sched/jobfile": {"base"},
+    "src/sched/jobfile": {"base", "store/object"},
     "src/sched/database": {"sched/core"},
     "src/engine": {"io", "sched/core", "sched/jobfile"},
     "src/engine/local": {"engine", "launch"},

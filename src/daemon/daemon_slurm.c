@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
+#include "engine/mirrors.h"
 #include "engine/slurm/slurm_program.h"
 #include "engine/submission.h"
 
@@ -55,6 +56,9 @@ static int put_mounts(const struct job_description *of, struct wire_out *list, s
 	int rv = 0;
 
 	for (uint32_t i = 0; i < of->spec.mounts_n && rv == 0; i++) {
+		if (mirrors_is_bucket(&of->spec.mounts[i])) {
+			continue;
+		}
 		rv = submission_mount(home ? home : "", of->submission.cwd, &of->spec.mounts[i], at,
 			from, err);
 		if (rv == 0) {
@@ -219,6 +223,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		.args = of->words,
 		.env = of->env,
 		.pawl = d->program,
+		.home = getenv("HOME"),
 		.cwd = of->cwd,
 		.log_directory = of->directory,
 		.task = of->task,

@@ -158,7 +158,7 @@ int submission_mount(const char *home, const char *cwd, const struct sched_mount
 {
 	int rv = submission_path(home, cwd, mount->at, at, err);
 
-	if (mount->nfs) {
+	if (mount->kind != SCHED_MOUNT_LINK) {
 		snprintf(from, PATH_MAX, "%s", mount->from);
 		return rv;
 	}

@@ -47,8 +47,8 @@ int submission_path(const char *home, const char *cwd, const char *path, char fu
 
 struct sched_mount;
 
-/* Makes both paths of a mount absolute, as submission_path does. The source of an NFS mount stays
- * as it is. PAWL_EINVAL: a path is too long. */
+/* Makes both paths of a mount absolute, as submission_path does. HOST:/PATH and addresses of
+ * buckets stay as they are. PAWL_EINVAL: a path is too long. */
 int submission_mount(const char *home, const char *cwd, const struct sched_mount *mount,
 	char at[PATH_MAX], char from[PATH_MAX], struct pawl_err *err);
 

@@ -396,6 +396,7 @@ static int serve(struct mirror *mirror, struct pawl_err *err)
 /* Becomes the program, once all is fetched. Returns only on error, or if there is none. */
 static int become_program(struct mirror *mirror, int *code, struct pawl_err *err)
 {
+	const struct sigaction unchanged = {.sa_handler = SIG_DFL};
 	char *const *words = mirror->options->program;
 
 	*code = 0;
@@ -403,7 +404,7 @@ static int become_program(struct mirror *mirror, int *code, struct pawl_err *err
 	if (words == NULL) {
 		return 0;
 	}
-	signal(SIGPIPE, SIG_DFL);
+	sigaction(SIGPIPE, &unchanged, NULL);
 	pthread_sigmask(SIG_SETMASK, &mirror->old_mask, NULL);
 	execvp(words[0], words);
 	return pawl_err_sys(err, "start %s", words[0]);

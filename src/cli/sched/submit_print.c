@@ -9,6 +9,16 @@
 
 #define DAY_S 86400u
 
+/* What a mount is, in words and in JSON. */
+static const struct {
+	const char *shown, *word;
+} mount_words[] = {
+	[SCHED_MOUNT_LINK] = {"mount", "link"},
+	[SCHED_MOUNT_NFS] = {"NFS mount", "nfs"},
+	[SCHED_MOUNT_MIRROR] = {"mirror", "mirror"},
+	[SCHED_MOUNT_FETCH] = {"copy", "copy"},
+};
+
 /* ---- in words ---- */
 
 /* Prints len bytes of a user's text; tabs are not escaped. */
@@ -136,7 +146,7 @@ int submit_print(const char *path, const struct sched_spec *spec)
 		print_pair("workdir", spec->workdir, "", "");
 	}
 	for (uint32_t i = 0; i < spec->mounts_n; i++) {
-		print_pair(spec->mounts[i].nfs ? "NFS mount" : "mount", spec->mounts[i].at, " is ",
+		print_pair(mount_words[spec->mounts[i].kind].shown, spec->mounts[i].at, " is ",
 			spec->mounts[i].from);
 	}
 	print_vars(spec);
@@ -217,8 +227,8 @@ static json_t *json_mounts(const struct sched_spec *spec)
 		const struct sched_mount *mount = &spec->mounts[i];
 
 		json_array_append_new(list,
-			json_pack("{s:o, s:o, s:b}", "at", cli_json_text(mount->at), "from",
-				cli_json_text(mount->from), "nfs", (int)mount->nfs));
+			json_pack("{s:o, s:o, s:s}", "at", cli_json_text(mount->at), "from",
+				cli_json_text(mount->from), "kind", mount_words[mount->kind].word));
 	}
 	return list;
 }

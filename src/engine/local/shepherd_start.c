@@ -13,6 +13,7 @@
 #include "base/times.h"
 #include "engine/local/plain.h"
 #include "engine/local/shepherd_impl.h"
+#include "engine/mirrors.h"
 #include "engine/mounts.h"
 #include "engine/scratch.h"
 #include "launch/env/adaptdl.h"
@@ -194,6 +195,9 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = scratch_make_new(s->order.scratch, s->scratch, err);
 	}
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
+		if (mirrors_is_bucket(&s->spec.mounts[i])) {
+			continue;
+		}
 		rv = link_mount(s, &s->spec.mounts[i], err);
 		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
 	}
@@ -380,12 +384,15 @@ static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
 struct command_line {
 	char **argv;  /* owned, the array alone */
 	char *script; /* owned */
+	struct wire_out
+		leader; /* text of the leading arguments, where argv does not point elsewhere */
 };
 
 static void free_command_line(struct command_line *command)
 {
 	free(command->argv);
 	free(command->script);
+	wire_out_deinit(&command->leader);
 }
 
 /* Makes "FIRST… bash -c SCRIPT", or "FIRST… ARGS…" if the user submitted a command. */
@@ -398,8 +405,9 @@ static int make_command_line(const struct shepherd *s, const char *script, char 
 	size_t len = strlen(script) + sizeof(PREAMBLE);
 	uint32_t n = first_n;
 
-	*command = (struct command_line){calloc(first_n + sub->args_n + ARGS_MAX, sizeof(char *)),
-		malloc(len)};
+	*command = (struct command_line){
+		.argv = calloc(first_n + sub->args_n + ARGS_MAX, sizeof(char *)),
+		.script = malloc(len)};
 	if (!command->argv || !command->script) {
 		free_command_line(command);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
@@ -417,6 +425,42 @@ static int make_command_line(const struct shepherd *s, const char *script, char 
 		command->argv[n++] = (char *)(uintptr_t)sub->args[i];
 	}
 	ASSERT(n < first_n + sub->args_n + ARGS_MAX); /* a NULL follows */
+	return 0;
+}
+
+/* Makes the command line of the job's setup, or of its run on a node, behind those that bring its
+ * buckets. */
+static int make_node_command(const struct shepherd *s, bool setup, struct command_line *command,
+	struct pawl_err *err)
+{
+	const struct mirrors_node node = {.pawl = PROGRAM,
+		.home = s->order.home,
+		.grace_ns = s->order.grace_ns};
+	struct wire_out leader = {NULL};
+	char **first = NULL;
+	uint32_t n = 0;
+	int rv = mirrors_put(&leader, &node, &s->spec, setup, err);
+
+	for (size_t i = 0; i < leader.len_bytes; i++) {
+		n += leader.bytes[i] == '\0';
+	}
+	first = calloc(n + 1u, sizeof(char *));
+	if (rv == 0 && first == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
+	}
+	for (size_t i = 0, at = 0; rv == 0 && i < n; i++) {
+		first[i] = (char *)leader.bytes + at;
+		at += strlen(first[i]) + 1;
+	}
+	rv = rv == 0
+		? make_command_line(s, setup ? s->spec.setup : s->spec.run, first, n, command, err)
+		: rv;
+	free(first);
+	if (rv != 0) {
+		wire_out_deinit(&leader);
+		return rv;
+	}
+	command->leader = leader;
 	return 0;
 }
 
@@ -452,7 +496,7 @@ static int find_command(const struct shepherd *s, const char *name, char path[PA
 int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 {
 	struct command_line command;
-	int rv = make_command_line(s, s->spec.setup, NULL, 0, &command, err);
+	int rv = make_node_command(s, true, &command, err);
 
 	ASSERT(s->setups < s->order.nodes_n);
 	if (rv != 0) {
@@ -503,7 +547,8 @@ static int make_worker(const struct shepherd *s, char *const *options, uint32_t 
 		return make_command_line(s, s->spec.run, (char *const *)first, options_n + 1,
 			command, err);
 	}
-	*command = (struct command_line){calloc(options_n + n + 2, sizeof(char *)), text};
+	*command = (struct command_line){.argv = calloc(options_n + n + 2, sizeof(char *)),
+		.script = text};
 	if (!command->argv) {
 		free_command_line(command);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
@@ -547,7 +592,7 @@ static int run_nodes(struct shepherd *s, struct pawl_err *err)
 	uint32_t nodes = order_replicas(&s->order);
 	char path[PATH_MAX];
 	struct command_line command;
-	int rv = make_command_line(s, s->spec.run, NULL, 0, &command, err);
+	int rv = make_node_command(s, false, &command, err);
 
 	if (rv != 0) {
 		return rv;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
+#include "engine/mirrors.h"
 #include "launch/env/adaptdl.h"
 
 #include <inttypes.h>
@@ -41,6 +42,17 @@ static void put_run(struct wire_out *list, const struct slurm_launch *launch)
 	if (!launch->args) {
 		put_script(list, launch->spec->run);
 	}
+}
+
+/* Adds the command lines that bring the job's buckets to the node. */
+static int put_mirrors(struct wire_out *list, const struct slurm_launch *launch, bool setup,
+	struct pawl_err *err)
+{
+	const struct mirrors_node node = {.pawl = launch->pawl,
+		.home = launch->home ? launch->home : "",
+		.grace_ns = launch->grace_ns};
+
+	return mirrors_put(list, &node, launch->spec, setup, err);
 }
 
 /* Returns a port, another one for each start, so that processes left by an earlier start do not
@@ -180,6 +192,7 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 {
 	char *log = NULL;
 	char *membership_path = NULL;
+	int rv = 0;
 	int len = start->number == 0
 		? asprintf(&log, "%s/log", launch->log_directory)
 		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->number);
@@ -196,6 +209,7 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	program->log = log;
 	program->membership_path = membership_path;
 	if (launch->spec->setup) {
+		rv = put_mirrors(&program->setup, launch, true, err);
 		put_script(&program->setup, launch->spec->setup);
 		put_env(&program->setup_env, launch, start, VARS_SETUP);
 	}
@@ -205,14 +219,18 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 			put_scale(&program->scale, launch);
 		}
 	} else {
+		rv = rv == 0 ? put_mirrors(&program->run, launch, false, err) : rv;
 		put_run(&program->run, launch);
 	}
 	put_env(&program->env, launch, start, VARS_RUN);
-	if (program->run.failed || program->scale.failed || program->env.failed ||
-		program->setup_env.failed) {
+	if (rv == 0 &&
+		(program->run.failed || program->scale.failed || program->env.failed ||
+			program->setup_env.failed)) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	if (rv != 0) {
 		free(log);
 		free(membership_path);
-		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	return 0;
+	return rv;
 }

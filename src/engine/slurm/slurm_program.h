@@ -11,6 +11,7 @@ struct slurm_launch {
 	const char *const *args; /* a command in place of spec's run; NULL-terminated; NULL: none */
 	const char *const *env;  /* submitter's variables, "NAME=value"; NULL-terminated; or NULL */
 	const char *pawl;        /* path of the program on the nodes */
+	const char *home;        /* home directory of the job's user there; NULL: not known */
 	const char *cwd;         /* working directory: absolute, on all nodes */
 	/* Directory that all nodes see. Gets the file log of the first node, log.node1 and so on of
 	 * the others. */

@@ -111,7 +111,10 @@ void jobfile_vars(struct jobfile *f, const struct tree_node *envs, const struct 
  * reported. */
 const char *jobfile_expand(struct jobfile *f, const char *key, const struct tree_node *at,
 	const char *text);
-/* Fills spec's mounts. */
+
+/* ---- jobfile_mounts.c ---- */
+
+/* Fills spec's mounts, once its size is known. */
 void jobfile_mounts(struct jobfile *f, const struct tree_node *map);
 
 #endif

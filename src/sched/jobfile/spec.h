@@ -43,11 +43,19 @@ struct sched_var {
 	bool secret;       /* not to be shown or logged */
 };
 
+enum sched_mount_kind {
+	SCHED_MOUNT_LINK, /* a local path */
+	SCHED_MOUNT_NFS,  /* HOST:/PATH, a directory of a file server, mounted on the nodes */
+	SCHED_MOUNT_MIRROR, /* address of a bucket that keeps what the job writes */
+	SCHED_MOUNT_FETCH, /* address of a bucket, which is fetched before the job starts */
+};
+
 /* A path at which a job finds a file or directory from elsewhere. */
 struct sched_mount {
-	const char *at;   /* begins with / or ~/; no two are the same */
-	const char *from; /* a local path; or, if nfs, HOST:/PATH */
-	bool nfs;         /* a directory of a file server, mounted on the nodes */
+	const char *at; /* begins with / or ~/; no two are the same */
+	const char *from;
+	enum sched_mount_kind kind; /* what from is */
+	uint64_t local_max_bytes;   /* a mirror keeps at most so many from removal; 0: no limit */
 };
 
 struct sched_spec {

@@ -92,7 +92,7 @@ def test_json(job: Path) -> None:
         "spot": [0, 8],
         "envs": {"SIZE": "13b", "KEY": "k"},
         "secrets": {"TOKEN": None},
-        "file_mounts": [{"at": "/data", "from": "~/data/13b", "nfs": False}],
+        "file_mounts": [{"at": "/data", "from": "~/data/13b", "kind": "link"}],
         "priority": 0,
         "preemptible": True,
         "retries": 0,
@@ -258,7 +258,7 @@ TABLE = """\
 
  files   alone  with line  reason (alone: files that have no other)
 """
-MOUNTS = "run: x\nfile_mounts: {/a: s3://a, /b: s3://b}\nworking_dir: .\n"
+MOUNTS = "run: x\nfile_mounts: {/a: {name: box}, /b: {name: box}}\nworking_dir: .\n"
 
 
 def look(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
@@ -284,11 +284,12 @@ def test_what_becomes_of_others_job_files(tmp_path: Path) -> None:
     done = look(folder, "--pawl", PROGRAM, "--list")
     assert done.returncode == 0 and done.stderr == ""
     verdicts, table = done.stdout.split("\n\n", 1)
-    bucket = "file_mounts: s3:// is not supported yet: Pawl mounts no buckets"
+    bucket = "file_mounts: no mode means MOUNT, and that streams each file to and from the bucket"
+    bucket += ", which is not supported"
     assert verdicts.splitlines() == [
         f"{folder}/asks.yaml: passes with --env KEY=x --secret TOKEN=x",
-        f"{folder}/mounts.yaml:2: {bucket}; give a directory that the nodes share, as /a: "
-        "/shared/DIR (and 2 more)",
+        f"{folder}/mounts.yaml:2: {bucket}; write mode: MOUNT_CACHED for what the job writes to "
+        "/a, or COPY for what it reads there (and 2 more)",
         f"{folder}/deep/good.yml: passes",
     ]
     assert table == TABLE + (

@@ -341,7 +341,7 @@ static bool is_told(struct watch *watch)
 {
 	struct pollfd polled = {watch->fd, POLLIN, 0};
 
-	return poll(&polled, 1, 10000) == 1 && watch_take(watch);
+	return poll(&polled, 1, 10000) == 1 && dir_watch_take(watch);
 }
 
 static void check_watch(bool fanotify)
@@ -351,17 +351,17 @@ static void check_watch(bool fanotify)
 	if (!fanotify) {
 		fault_arm("mirror.fanotify", 1, EPERM, true);
 	}
-	watch_open(&watch);
+	dir_watch_open(&watch);
 	fault_disarm();
 	if (watch.fd < 0 || watch.fanotify != fanotify) {
 		print_message("skipped: the system does not allow this kind of watch\n");
-		watch_close(&watch);
+		dir_watch_close(&watch);
 		return;
 	}
-	watch_add(&watch, root_fd);
-	watch_add(&watch, root_fd);
+	dir_watch_add(&watch, root_fd);
+	dir_watch_add(&watch, root_fd);
 	assert_false(watch.failing);
-	assert_false(watch_take(&watch));
+	assert_false(dir_watch_take(&watch));
 	put("a", "b");
 	assert_true(is_told(&watch));
 	assert_int_equal(renameat(root_fd, "a", root_fd, "b"), 0);
@@ -370,7 +370,7 @@ static void check_watch(bool fanotify)
 	assert_true(is_told(&watch));
 	assert_int_equal(unlinkat(root_fd, "b", 0), 0);
 	assert_true(is_told(&watch));
-	watch_close(&watch);
+	dir_watch_close(&watch);
 }
 
 static void fanotify_tells_of_changes(void **state)

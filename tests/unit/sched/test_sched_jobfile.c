@@ -72,7 +72,7 @@ static void paths_and_variables_of_that_file(void **state)
 	for (size_t i = 0; i < COUNT(mounts); i++) {
 		assert_string_equal(spec.mounts[i].at, mounts[i][0]);
 		assert_string_equal(spec.mounts[i].from, mounts[i][1]);
-		assert_int_equal(spec.mounts[i].nfs, i > 0);
+		assert_int_equal(spec.mounts[i].kind, i > 0 ? SCHED_MOUNT_NFS : SCHED_MOUNT_LINK);
 	}
 }
 
@@ -384,39 +384,109 @@ static void unknown_keys_get_the_nearest(void **state)
 	refuse("run: x\n\"a\\e[2Jb\": 1\n", 2, 1, "unknown key a?[2Jb;");
 }
 
-static void buckets_are_not_yet(void **state)
+static void take_bucket(const char *text)
 {
-	static const char *const urls[] = {"s3://a/b", "gs://a", "r2://a", "azure://a", "cos://a",
-		"oci://a", "https://a.blob.core.windows.net/b", "hf://a", "nfs:///a",
-		"nfs://a:2049/b"};
-	static const char *const mappings[][2] = {
-		{"name: b, mode: MOUNT",
-			"/data is a bucket (name, source, store, mode): not supported yet"},
-		{"source: 's3://b', store: s3", "/data is a bucket (name"},
-		{"source: [./a, ./b]", "/data is a bucket (name"},
-		{"", "/data is a bucket (name"},
-		{"name: v, store: Volume",
-			"/data is a volume: not supported yet: Pawl mounts no volumes"},
-		{"source: ./local, mode: COPY",
-			"/data is a bucket that is filled from a directory: not supported yet: "
-			"Pawl mounts "
-			"no buckets; give the directory itself, as /data: ./local"},
-	};
-	char text[256];
+	char file[512];
 
-	for (size_t i = 0; i < COUNT(urls); i++) {
-		snprintf(text, sizeof(text), "run: x\nfile_mounts:\n  /data: %s\n", urls[i]);
-		refuse(text, 3, 10,
-			"is not supported yet: Pawl mounts no buckets; give a directory that the "
-			"nodes share, as /data: /shared/DIR");
+	snprintf(file, sizeof(file), "run: x\nfile_mounts:\n  /data: %s\n", text);
+	accept(file);
+	assert_int_equal(spec.mounts_n, 1);
+	assert_string_equal(spec.mounts[0].at, "/data");
+}
+
+static void buckets_are_mirrored_or_fetched(void **state)
+{
+	static const struct {
+		const char *text, *from;
+		enum sched_mount_kind kind;
+	} good[] = {
+		{"{name: box, store: s3, mode: MOUNT_CACHED}", "s3://box", SCHED_MOUNT_MIRROR},
+		{"{name: box, store: gcs, mode: mount_cached}", "gs://box", SCHED_MOUNT_MIRROR},
+		{"{source: 's3://box/p', mode: COPY, persistent: true}", "s3://box/p",
+			SCHED_MOUNT_FETCH},
+		{"{source: 'azure://acct/con/p', mode: MOUNT_CACHED}", "azure://acct/con/p",
+			SCHED_MOUNT_MIRROR},
+		{"{source: 'https://acct.blob.core.windows.net/con/p', mode: COPY}",
+			"azure://acct/con/p", SCHED_MOUNT_FETCH},
+		{"{name: box, store: s3, mode: MOUNT_CACHED, config: {mount_cached: {read_only: "
+		 "true}}}",
+			"s3://box", SCHED_MOUNT_FETCH},
+		{"s3://box/p", "s3://box/p", SCHED_MOUNT_FETCH},
+		{"https://acct.blob.core.windows.net/con", "azure://acct/con", SCHED_MOUNT_FETCH},
+		{"'s3://box?endpoint=http://h:9'", "s3://box?endpoint=http://h:9",
+			SCHED_MOUNT_FETCH},
+	};
+
+	for (size_t i = 0; i < COUNT(good); i++) {
+		take_bucket(good[i].text);
+		assert_string_equal(spec.mounts[0].from, good[i].from);
+		assert_int_equal(spec.mounts[0].kind, good[i].kind);
+		assert_int_equal(notes.n, 0);
+		assert_int_equal(spec.mounts[0].local_max_bytes, 0);
 	}
-	for (size_t i = 0; i < COUNT(mappings); i++) {
-		snprintf(text, sizeof(text), "run: x\nfile_mounts:\n  /data: {%s}\n",
-			mappings[i][0]);
-		refuse(text, 3, 3, mappings[i][1]);
+	take_bucket("{name: box, mode: MOUNT_CACHED}");
+	assert_string_equal(spec.mounts[0].from, "s3://box");
+	expect_note(0, 3, 17, "no store is given: /data is taken for a bucket of S3");
+	take_bucket("{source: 's3://box', mode: MOUNT_CACHED, config: {mount_cached: "
+		    "{vfs_cache_max_size: 20G, transfers: 4, vfs_write_back: 1s}}}");
+	assert_int_equal(spec.mounts[0].local_max_bytes, 20ull << 30);
+	assert_int_equal(notes.n, 2);
+	take_bucket("{source: 's3://box', mode: MOUNT_CACHED, config: {mount_cached: "
+		    "{vfs_cache_max_size: 512M}}}");
+	assert_int_equal(spec.mounts[0].local_max_bytes, 512ull << 20);
+}
+
+static void what_no_bucket_can_be_is_named(void **state)
+{
+	static const char *const wrong[][2] = {
+		{"r2://a", "r2:// is not known: give an address such as s3://BUCKET/PATH"},
+		{"hf://a/b", "hf:// is not known"},
+		{"s3://", "no bucket"},
+		{"s3://box/../b", ".."},
+		{"{name: box, store: s3, mode: MOUNT}",
+			"mode MOUNT streams each file to and from the bucket, which is not "
+			"supported; write mode: MOUNT_CACHED for what the job writes to /data, or "
+			"COPY"},
+		{"{name: box, store: s3}", "no mode means MOUNT, and that streams"},
+		{"{name: box, mode: cached}", "mode: \"cached\" is a string; MOUNT_CACHED or COPY"},
+		{"{mode: MOUNT_CACHED}", "/data names no bucket: give name: BUCKET, or source:"},
+		{"{name: box, store: r2, mode: COPY}",
+			"store: r2: the name of a bucket is not enough there: give source:"},
+		{"{name: box, store: azure, mode: COPY}", "azure://ACCOUNT/CONTAINER/PATH"},
+		{"{name: box, store: s3, mode: COPY, persistent: false}",
+			"persistent: false is not supported: Pawl removes no buckets"},
+		{"{source: ./local, mode: COPY}",
+			"/data: a bucket that is filled from a directory is not supported yet: put "
+			"the files there first"},
+		{"{name: v, store: Volume}", "/data is a volume: not supported yet"},
+		{"{source: 's3://box', mode: COPY, config: {mount_cached: {transfer: 1}}}",
+			"unknown key transfer"},
+		{"{source: 's3://box', mode: COPY, config: 5}", "config: 5 is"},
+		{"{source: 's3://box', mode: COPY, config: {mount_cached: {vfs_cache_max_size: "
+		 "99999999999999999999T}}}",
+			"a size up to 1 PB"},
+		{"{nme: box, mode: COPY}", "unknown key nme: did you mean name?"},
+	};
+	char text[512];
+
+	for (size_t i = 0; i < COUNT(wrong); i++) {
+		snprintf(text, sizeof(text), "run: x\nfile_mounts:\n  /data: %s\n", wrong[i][0]);
+		assert_int_equal(decode(text), PAWL_EINVAL);
+		assert_in_range(remarks.n, 1, 2);
+		if (!strstr(remarks.at[0].text, wrong[i][1]) &&
+			!strstr(remarks.at[remarks.n - 1].text, wrong[i][1])) {
+			fail_msg("%s: %s", wrong[i][0], remarks.at[0].text);
+		}
 	}
+	refuse("run: x\nnum_nodes: 2\nfile_mounts: {/a: s3://box}\n", 3, 15,
+		"a bucket is supported for jobs of one node only");
+	refuse("run: x\nreplicas: 2\nfile_mounts: {/a: s3://box}\n", 3, 15, "of one node only");
+}
+
+static void mounts_that_cannot_be_are_named(void **state)
+{
 	refuse("run: x\nfile_mounts: {/data: 'https://a.org/b'}\n", 2, 22,
-		"https:// is not supported yet: Pawl fetches nothing; fetch it in setup");
+		"https:// is not supported yet: fetch it in setup");
 	refuse("run: x\nfile_mounts: {data: /x}\n", 2, 15, "begins with / or ~/");
 	refuse("run: x\nfile_mounts: {/data: [x]}\n", 2, 22, "/data: a list is given; a string");
 	refuse("run: x\nfile_mounts: {/data: yes}\n", 2, 22, "/data: yes is a boolean");
@@ -600,7 +670,9 @@ int main(void)
 		cmocka_unit_test(spot_nodes_that_it_must_have),
 		cmocka_unit_test(resources_of_the_wrong_kind),
 		cmocka_unit_test(unknown_keys_get_the_nearest),
-		cmocka_unit_test(buckets_are_not_yet),
+		cmocka_unit_test(buckets_are_mirrored_or_fetched),
+		cmocka_unit_test(what_no_bucket_can_be_is_named),
+		cmocka_unit_test(mounts_that_cannot_be_are_named),
 		cmocka_unit_test(variables_in_paths),
 		cmocka_unit_test(slashes_at_the_end_of_mounts),
 		cmocka_unit_test(variables_that_cannot_be),

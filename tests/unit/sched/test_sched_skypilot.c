@@ -389,15 +389,15 @@ static void what_would_be_missing_is_refused(void **state)
 				"resources: {cloud: aws, accelerators: T4:0.5}\n"
 				"workdir: {url: 'https://example.org/a.git', ref: main}\n"
 				"file_mounts:\n"
-				"  /out: {name: b, mode: MOUNT_CACHED}\n"
-				"  /in: s3://b\n"
+				"  /out: {name: b, mode: MOUNT}\n"
+				"  /in: r2://b\n"
 				"volumes: {/v: v}\n"),
 		PAWL_EINVAL);
 	assert_int_equal(remarks.n, 5);
 	refused(0, 2, 39, "T4:0.5: parts of an accelerator are not supported yet");
 	refused(1, 3, 10, "clone it in setup");
-	refused(2, 5, 3, "not supported yet: Pawl mounts no buckets; give a directory");
-	refused(3, 6, 8, "s3:// is not supported yet");
+	refused(2, 5, 25, "mode MOUNT streams");
+	refused(3, 6, 8, "r2:// is not known");
 	refused(4, 7, 1, "volumes: not supported yet");
 	expect_note(0, 2, 13, "cloud: without effect here");
 }

@@ -52,20 +52,21 @@
 static const struct sched_var wandb = {"WANDB_API_KEY", "key", false};
 static const struct jobfile_given with_wandb = {.vars = &wandb, .vars_n = 1};
 
-static void the_guides_file_is_refused_for_its_bucket_alone(void **state)
+/* Only the bucket's name is filled in. */
+static void the_guides_file_runs_as_it_is(void **state)
 {
 	assert_int_equal(decode(GUIDE_HEAD GUIDE_BUCKET GUIDE_TAIL), PAWL_EINVAL);
 	assert_int_equal(remarks.n, 2);
-	refused(0, 9, 3, "file_mounts: /checkpoint is a bucket (name, source, store, mode)");
-	refused(0, 9, 3,
-		"not supported yet: Pawl mounts no buckets; give a directory that the nodes share, "
-		"as "
-		"/checkpoint: /shared/DIR");
+	refused(0, 9, 3, "file_mounts: /checkpoint names no bucket: give name: BUCKET");
 	refused(1, 15, 3, "WANDB_API_KEY has no value: give --env WANDB_API_KEY=VALUE");
-	assert_int_equal(decode_given(GUIDE_HEAD GUIDE_BUCKET GUIDE_TAIL, &with_wandb),
-		PAWL_EINVAL);
-	assert_int_equal(remarks.n, 1);
-	refused(0, 9, 3, "/checkpoint");
+	assert_int_equal(decode_given(GUIDE_HEAD "    name: my-bucket\n"
+						 "    mode: MOUNT_CACHED\n" GUIDE_TAIL,
+				 &with_wandb),
+		0);
+	assert_int_equal(spec.mounts_n, 1);
+	assert_string_equal(spec.mounts[0].at, "/checkpoint");
+	assert_string_equal(spec.mounts[0].from, "s3://my-bucket");
+	assert_int_equal(spec.mounts[0].kind, SCHED_MOUNT_MIRROR);
 }
 
 static void the_guides_file_with_a_directory(void **state)
@@ -315,7 +316,7 @@ static void damaged_files_are_refused_or_mean_something(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_guides_file_is_refused_for_its_bucket_alone),
+		cmocka_unit_test(the_guides_file_runs_as_it_is),
 		cmocka_unit_test(the_guides_file_with_a_directory),
 		cmocka_unit_test(what_is_given_goes_before_the_file),
 		cmocka_unit_test(names),

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "base/times.h"
+#include "ckpt/tags.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -402,6 +403,15 @@ void agent_notice(struct agent *agent, const char *why)
 	sweep(agent);
 }
 
+void agent_save_soon(struct agent *agent)
+{
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_save_soon(root);
+		root_advance(root);
+	}
+	sweep(agent);
+}
+
 void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user)
 {
 	agent->drained = drained;
@@ -414,28 +424,50 @@ void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void
 	agent_progress(agent);
 }
 
+/* Writes "step 1260", or the name of a tag that is not named after its step. */
+static void name_tag(const char *tag, char *name, size_t cap_bytes)
+{
+	uint64_t step;
+
+	if (tag_parse(tag, &step)) {
+		snprintf(name, cap_bytes, "step %llu", (unsigned long long)step);
+	} else {
+		snprintf(name, cap_bytes, "%s", tag);
+	}
+}
+
+/* Writes which step of a root is safe. */
+static void summarize(const struct agent_root *root, char *buf, size_t cap_bytes)
+{
+	int newest = ledger_newest(&root->ledger);
+	bool lost = newest >= 0 && !root->ledger.slots[newest].durable;
+	char lost_name[CKPT_TAG_MAX] = "";
+	char safe_name[CKPT_TAG_MAX] = "nothing that this run saved";
+
+	if (root->storage.has_durable) {
+		name_tag(root->storage.durable_tag, safe_name, sizeof(safe_name));
+	}
+	if (lost) {
+		name_tag(root->ledger.slots[newest].tag, lost_name, sizeof(lost_name));
+		snprintf(buf, cap_bytes, "%s: %s could not be made durable%s; %s is", root->path,
+			lost_name, root->storage.failed_since_drain ? "" : " in time", safe_name);
+	} else {
+		snprintf(buf, cap_bytes, "%s: %s is durable", root->path, safe_name);
+	}
+}
+
 const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes)
 {
 	size_t len = 0;
 
 	buf[0] = '\0';
-	for (const struct agent_root *root = agent->roots; root && len < cap_bytes;
+	for (const struct agent_root *root = agent->roots; root && len + 2 < cap_bytes;
 		root = root->next) {
-		int newest = ledger_newest(&root->ledger);
-
-		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s%s: ", len ? "; " : "",
-			root->path);
-		if (len < cap_bytes && root->storage.has_durable) {
-			len += (size_t)snprintf(buf + len, cap_bytes - len, "%s durable",
-				root->storage.durable_tag);
-		} else if (len < cap_bytes) {
-			len += (size_t)snprintf(buf + len, cap_bytes - len,
-				"nothing made durable yet");
+		if (len > 0) {
+			len += (size_t)snprintf(buf + len, cap_bytes - len, "; ");
 		}
-		if (len < cap_bytes && newest >= 0 && !root->ledger.slots[newest].durable) {
-			len += (size_t)snprintf(buf + len, cap_bytes - len,
-				", %s committed in memory", root->ledger.slots[newest].tag);
-		}
+		summarize(root, buf + len, cap_bytes - len);
+		len += strlen(buf + len);
 	}
 	return buf;
 }
@@ -469,6 +501,13 @@ void agent_on_scale(struct agent *agent,
 {
 	agent->scale = scale;
 	agent->scale_user = user;
+}
+
+void agent_on_preempt(struct agent *agent, void (*preempted)(void *user, int64_t left_ns),
+	void *user)
+{
+	agent->preempted = preempted;
+	agent->preempted_user = user;
 }
 
 void agent_expect_nonce(struct agent *agent, const char *path, uint64_t nonce)

@@ -47,14 +47,17 @@ void agent_set_attempt(struct agent *agent, uint32_t attempt);
 /* Tells every worker to stop: finish the step, save, leave (their ckpt.stopping turns true).
  * Workers that connect later get the notice, too. */
 void agent_notice(struct agent *agent, const char *why);
+/* An advice that the machine may go away: makes the newest committed step of every root durable,
+ * tells workers that ask ckpt.due() to save, and makes the next committed step durable at once. */
+void agent_save_soon(struct agent *agent);
 /* Makes the newest committed step of every root durable and calls drained(user, ok) once, from the
  * loop; ok is false when storage failed. */
 void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user);
 /* Whether a worker of this attempt has left on purpose though its newest save was not durable. Its
  * exit code is then RUN_EXIT_UNSAVED. */
 bool agent_left_not_durable(const struct agent *agent);
-/* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns
- * buf. */
+/* For logs, at the end: "runs/gpt: step 1260 is durable", or "runs/gpt: step 1260 could not be made
+ * durable in time; step 1200 is" (newest of each root). Returns buf. */
 const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes);
 /* Newline-separated names of the Python modules that a worker of the last attempt reported as
  * imported; NULL if none has yet. The agent owns the string. */
@@ -83,6 +86,10 @@ struct agent_scale {
  * or if it returns PAWL_ENOTSUP, the number of a job's ranks is fixed. */
 void agent_on_scale(struct agent *agent,
 	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err),
+	void *user);
+/* Sets the function called when `pawl notice` says that the machine goes away in left_ns. Without
+ * one, the workers are told to stop (agent_notice), and what they save is made durable at once. */
+void agent_on_preempt(struct agent *agent, void (*preempted)(void *user, int64_t left_ns),
 	void *user);
 
 #endif

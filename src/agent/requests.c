@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "ckpt/tags.h"
 #include "pawl/ckpt.h"
 #include "store/store.h"
@@ -537,6 +538,34 @@ static void handle_scale(struct agent_conn *conn, uint32_t id, const union frame
 	conn_send(conn, PROTO_SCALED, id, &scaled);
 }
 
+/* Answers `pawl notice`, which is no rank. The answer comes last: if it cannot be sent, the
+ * connection is closed, and must not be in use. */
+static void handle_preempt(struct agent_conn *conn, uint32_t id, const union frame_request *body)
+{
+	const struct frame_preempt *preempt = &body->preempt;
+	struct agent *agent = conn->agent;
+	struct frame_preempted preempted = {.job = ""};
+	struct pawl_err err = {0};
+
+	if (preempt->job[0] != '\0' && strcmp(preempt->job, agent->job) != 0) {
+		pawl_err_set(&err, PAWL_ENOENT, "this agent serves job %s, not job %s", agent->job,
+			preempt->job);
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	if (agent->preempted) {
+		agent->preempted(agent->preempted_user, preempt->left_ms * NS_PER_MS);
+	} else {
+		log_line(LOG_INFO,
+			"this machine goes away in %.0f s (pawl notice): the workers stop",
+			(double)preempt->left_ms / 1000);
+		agent_notice(agent, "pawl notice");
+		agent_save_soon(agent);
+	}
+	snprintf(preempted.job, sizeof(preempted.job), "%s", agent->job);
+	conn_send(conn, PROTO_PREEMPTED, id, &preempted);
+}
+
 /* Answers `pawl ckpt watch`, which is no rank. */
 static void handle_state(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
@@ -602,9 +631,10 @@ static frame_fn *find_handler(const struct agent_conn *conn, uint16_t type)
 		return handle_hello;
 	}
 	if (!conn->root) {
-		return type == PROTO_SCALE    ? handle_scale
-			: type == PROTO_STATE ? handle_state
-					      : NULL;
+		return type == PROTO_SCALE      ? handle_scale
+			: type == PROTO_STATE   ? handle_state
+			: type == PROTO_PREEMPT ? handle_preempt
+						: NULL;
 	}
 	return conn->welcomed && type < HANDLERS_N ? handlers[type] : NULL;
 }

@@ -462,6 +462,19 @@ void restore_condemn(struct agent_root *root, bool memory, const char *tag, cons
 	}
 }
 
+/* What all ranks have restored from the store is durable: until a save is, it is what a later start
+ * finds. */
+static void note_durable(struct agent_root *root)
+{
+	const struct agent_restore *restore = &root->restore;
+
+	if (!root->storage.has_durable && !restore->nothing && !restore->has_step &&
+		restore->slot < 0) {
+		root->storage.has_durable = true;
+		memcpy(root->storage.durable_tag, restore->tag, sizeof(restore->tag));
+	}
+}
+
 /* All have voted, here and on other hosts: carries the verdict out and sends it to all ranks. */
 static void finish(struct agent_root *root)
 {
@@ -469,6 +482,7 @@ static void finish(struct agent_root *root)
 	struct frame_verdict frame;
 
 	if (restore->verdict == VERDICT_GO) {
+		note_durable(root);
 		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
 		root_restart_count(root);
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {

@@ -177,7 +177,7 @@ struct root_storage {
 	struct persist_rank *save_ranks; /* ranks of that job, ledger.world entries */
 	struct loop_timer slow;          /* fires when that job takes too long */
 	bool has_durable;                /* durable_tag is valid */
-	char durable_tag[CKPT_TAG_MAX];  /* newest tag made durable by this agent */
+	char durable_tag[CKPT_TAG_MAX];  /* newest tag made durable, or restored from the store */
 	bool failed_since_drain;         /* a persist has failed since agent_drain */
 	bool space_checked;              /* free space was checked in this epoch */
 	uint32_t pending_changes;        /* pins and removals accepted and not yet done */
@@ -199,10 +199,12 @@ struct root_questions {
 
 /* When the next save is due. */
 struct root_schedule {
-	struct advice advice;  /* how often saving pays */
-	bool auto_interval;    /* the ledger's interval is the advised one */
-	uint64_t asked_seq;    /* newest save that a rank requested or failed */
-	int64_t asked_ns;      /* when asked_seq was first requested, or workers came */
+	struct advice advice; /* how often saving pays */
+	bool auto_interval;   /* the ledger's interval is the advised one */
+	bool save_soon;       /* a save is due as soon as all ranks are there; until one is begun */
+	bool durable_next;    /* the next save that is committed is made durable at once */
+	uint64_t asked_seq;   /* newest save that a rank requested or failed */
+	int64_t asked_ns;     /* when asked_seq was first requested, or workers came */
 	struct loop_timer due; /* fires when the next save is due */
 };
 
@@ -255,6 +257,8 @@ struct agent {
 	/* See agent_on_scale. */
 	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err);
 	void *scale_user;
+	void (*preempted)(void *user, int64_t left_ns); /* see agent_on_preempt */
+	void *preempted_user;
 	struct agent_nonce nonces[AGENT_NONCES_MAX]; /* newest first, by path */
 	void (*drained)(void *user, bool ok);        /* see agent_drain; NULL: not draining */
 	void *drained_user;
@@ -407,6 +411,8 @@ void root_restart_count(struct agent_root *root);
 void root_saved(struct agent_root *root, uint64_t stall_ns);
 /* Workers came or restored, or (running false) have ended: schedules the next save anew. */
 void root_set_running(struct agent_root *root, bool running);
+/* As agent_save_soon; root_advance must follow. */
+void root_save_soon(struct agent_root *root);
 /* Adds the failures that earlier agents recorded in this root. */
 void root_add_past(struct agent_root *root, const struct events_past *past);
 void root_init_advice(struct agent_root *root);

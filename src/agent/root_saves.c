@@ -341,6 +341,10 @@ static void commit(struct agent_root *root, int slot)
 	} else if (check_commit(root, slot)) {
 		root_row_commit(root, slot);
 		root_saved(root, root->history.rows[slot].stall_ns);
+		if (root->schedule.durable_next) {
+			root->schedule.durable_next = false;
+			ledger_want_durable(&root->ledger, 0);
+		}
 		root_send_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 		root_check_space(root, slot);
 	}

@@ -7,9 +7,12 @@
 
 static void wait_due(struct agent_root *root, double after_s)
 {
+	double again_s = (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S;
+
 	if (root->ledger.named) {
 		return;
 	}
+	after_s = root->schedule.save_soon && after_s > again_s ? again_s : after_s;
 	root->questions.hold_sent[QUESTION_DUE] = false;
 	loop_timer_start(root->agent->loop, &root->schedule.due,
 		root->schedule.asked_ns + (int64_t)(after_s * (double)NS_PER_S));
@@ -30,6 +33,7 @@ void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
 	root_set_last_seq(root, rank, seq);
 	if (first) {
 		root->schedule.asked_ns = clock_mono_ns();
+		root->schedule.save_soon = false;
 		wait_due(root, advice_save_s(&root->schedule.advice));
 	}
 }
@@ -87,6 +91,19 @@ void root_init_advice(struct agent_root *root)
 		.persist_max_s = (double)times_ns(TIME_ADVICE_PERSIST_MAX) / NS_PER_S};
 
 	advice_init(&root->schedule.advice, &bounds, 0, 0, 0);
+}
+
+void root_save_soon(struct agent_root *root)
+{
+	ledger_want_durable(&root->ledger, 0);
+	root->schedule.durable_next = true;
+	if (root->remote_ranks > 0) {
+		return; /* ranks on several hosts decide by themselves when they save */
+	}
+	root->schedule.save_soon = true;
+	if (root->workers.running && !root->questions.hold_sent[QUESTION_DUE]) {
+		wait_due(root, 0);
+	}
 }
 
 void root_advise(struct agent_root *root)

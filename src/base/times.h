@@ -205,6 +205,29 @@ struct pawl_err;
 		"How long `pawl run` waits for a terminal that accepts no output.")                \
 	X(RUN_GRACE, "run_grace", 25 * NS_PER_S, SEEN,                                             \
 		"From a signal to the exit of a job (`pawl run --grace`).")                        \
+	X(NOTICE_AWS, "notice_aws", 5 * NS_PER_S, SEEN,                                            \
+		"How often AWS is asked whether it takes the machine away (`--notice`).")          \
+	X(NOTICE_AZURE, "notice_azure", 1 * NS_PER_S, SEEN,                                        \
+		"How often Azure is asked; also the shortest time between two questions to "       \
+		"GCP.")                                                                            \
+	X(NOTICE_HOLD, "notice_hold", 60 * NS_PER_S, SEEN,                                         \
+		"How long GCP may hold the question until the answer changes.")                    \
+	X(NOTICE_ANSWER, "notice_answer", 5 * NS_PER_S, SEEN,                                      \
+		"How long a cloud's metadata service may take for any other answer.")              \
+	X(NOTICE_FIRST, "notice_first", 150 * NS_PER_S, SEEN,                                      \
+		"How long Azure may take for its first list of events.")                           \
+	X(NOTICE_AGAIN, "notice_again", 1 * NS_PER_S, SEEN,                                        \
+		"Before a metadata service that did not answer is asked again. The wait "          \
+		"doubles each time.")                                                              \
+	X(NOTICE_AGAIN_MAX, "notice_again_max", 60 * NS_PER_S, SEEN,                               \
+		"The longest wait before a metadata service is asked again.")                      \
+	X(NOTICE_MARGIN, "notice_margin", 3 * NS_PER_S, SEEN,                                      \
+		"A job has exited so long before its machine goes away.")                          \
+	X(NOTICE_LEAST, "notice_least", 10 * NS_PER_S, SEEN,                                       \
+		"A job whose machine may go away at any moment still tries for so long to "        \
+		"save.")                                                                           \
+	X(NOTICE_REPLY, "notice_reply", 10 * NS_PER_S, SEEN,                                       \
+		"How long `pawl notice` waits for the answer of a job.")                           \
 	X(RUN_NODES, "run_nodes", 600 * NS_PER_S, SEEN,                                            \
 		"How long `pawl run` waits for the other nodes (`--node-timeout`).")               \
 	X(JOINT_WAIT, "joint_wait", 15 * NS_PER_S, SEEN,                                           \

@@ -114,6 +114,7 @@ int cli_python_become(const char *python, const char **words, struct pawl_err *e
 /* ---- the commands, a file each ---- */
 
 extern const struct cli_command cli_run;
+extern const struct cli_command cli_notice;
 extern const struct cli_command cli_scale;
 extern const struct cli_command cli_sched;
 extern const struct cli_command cli_submit;

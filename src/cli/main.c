@@ -9,6 +9,7 @@
 static const struct cli_command *const commands[] = {
 	&cli_run,
 	&cli_scale,
+	&cli_notice,
 	&cli_sched,
 	&cli_submit,
 	&cli_ls,

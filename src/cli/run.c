@@ -8,6 +8,7 @@
 #include "base/times.h"
 #include "cli/cli.h"
 #include "cli/run_explain.h"
+#include "notice/notice_watcher.h"
 #include "pawl/err.h"
 
 #include <stdio.h>
@@ -31,6 +32,8 @@ enum option {
 	LOG_DIR,
 	JOB,
 	GRACE,
+	NOTICE,
+	PREEMPTED_CODE,
 	NO_TEMPLATE,
 	EXPLAIN,
 	PYTHON,
@@ -61,6 +64,10 @@ static const struct cli_option options[] = {
 		"also write output to DIR/attempt<k>/rank<r>.{out,err}"},
 	[JOB] = {"--job", 0, "ID", "id of the job, the same across all restarts"},
 	[GRACE] = {"--grace", 0, "S", "seconds allowed from SIGTERM to exit (25)"},
+	[NOTICE] = {"--notice", 0, "FROM",
+		"who says that this machine goes away: auto, aws, gcp, azure, none (none)"},
+	[PREEMPTED_CODE] = {"--preempted-code", 0, "N",
+		"exit code after such a notice (143, as for SIGTERM)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
 	[EXPLAIN] = {"--explain", 0, NULL, "at the end, explain slow steps, as pawl explain does"},
 	[PYTHON] = {"--python", 0, "PATH", "Python interpreter (the environment's)"},
@@ -123,6 +130,34 @@ static bool settle_workers(const struct cli_command *command, struct run_options
 	return true;
 }
 
+static bool take_backend(const struct cli_command *command, const char *value,
+	struct run_options *run)
+{
+	if (strcmp(value, "pawl") != 0) {
+		cli_usage(command,
+			"--backend: pawl is the only one; without --backend, the script chooses "
+			"its backend");
+		return false;
+	}
+	run->our_backend = true;
+	return true;
+}
+
+static bool take_notice(const struct cli_command *command, const char *value,
+	struct run_options *run)
+{
+	struct notice_dmi dmi;
+	struct pawl_err err;
+
+	notice_dmi_read(&dmi);
+	if (notice_source_parse(value, &dmi, &run->notice, &err) != 0) {
+		cli_usage(command, "%s", err.msg);
+		return false;
+	}
+	run->notice_text = value;
+	return true;
+}
+
 static bool take_option(const struct cli_command *command, enum option option, const char *value,
 	struct run_options *run)
 {
@@ -159,15 +194,13 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case GRACE:
 		return cli_seconds(command, "--grace", value, (double)RUN_GRACE_MAX_NS / NS_PER_S,
 			&run->grace_ns);
+	case NOTICE:
+		return take_notice(command, value, run);
+	case PREEMPTED_CODE:
+		return take_number(command, "--preempted-code", value, 1, 255,
+			&run->preempted_code);
 	case BACKEND:
-		if (strcmp(value, "pawl") != 0) {
-			cli_usage(command,
-				"--backend: pawl is the only one; without --backend, the "
-				"script chooses its backend");
-			return false;
-		}
-		run->our_backend = true;
-		return true;
+		return take_backend(command, value, run);
 	case LOG_DIR:
 		run->log_dir = value;
 		return true;
@@ -267,6 +300,12 @@ const struct cli_command cli_run = {
 		"and the other ranks are killed at once: what they committed is safe in the\n"
 		"agent's memory. If a rank exits with code 65, nothing is restarted. On SIGTERM,\n"
 		"SIGINT or SIGHUP, ranks finish the step, save, and exit within --grace.\n"
+		"\n"
+		"--notice: the cloud is asked whether it takes this machine away. If so, ranks\n"
+		"finish the step and save, and what they saved is made durable before the\n"
+		"machine goes; the last line says which step is safe. auto asks AWS, GCP or\n"
+		"Azure, if the machine is one of theirs, and nobody else. aws+http://HOST:PORT\n"
+		"names another address. From elsewhere, such as a hook, pawl notice says it.\n"
 		"\n"
 		"--elastic is for scripts of pawl.elastic: when a rank fails, the others train\n"
 		"on, and a new rank takes its place. pawl scale changes the number of ranks. On\n"

@@ -102,6 +102,11 @@ static const struct frame_field frame_state_fields[] = {
 	FIELD(frame_state, TEXT, root),
 };
 
+static const struct frame_field frame_preempt_fields[] = {
+	FIELD(frame_preempt, TEXT, job),
+	FIELD(frame_preempt, U32, left_ms),
+};
+
 static const struct frame_field frame_welcome_fields[] = {
 	FIELD(frame_welcome, U32, pid),
 };
@@ -175,6 +180,10 @@ static const struct frame_field frame_stated_fields[] = {
 	FIELD(frame_stated, TEXT, text),
 };
 
+static const struct frame_field frame_preempted_fields[] = {
+	FIELD(frame_preempted, TEXT, job),
+};
+
 static const struct frame_field frame_level_fields[] = {
 	FIELD(frame_level, U64, seq),
 	FIELD(frame_level, U8, level),
@@ -222,6 +231,7 @@ static const struct frame_layout layouts[] = {
 	[PROTO_FIND] = LAYOUT(frame_tag),
 	[PROTO_SCALE] = LAYOUT(frame_scale),
 	[PROTO_STATE] = LAYOUT(frame_state),
+	[PROTO_PREEMPT] = LAYOUT(frame_preempt),
 	[PROTO_WELCOME] = LAYOUT(frame_welcome),
 	[PROTO_ERROR] = LAYOUT(frame_error),
 	[PROTO_OK] = {NULL, 0, 0},
@@ -233,6 +243,7 @@ static const struct frame_layout layouts[] = {
 	[PROTO_LISTED] = LAYOUT(frame_listed),
 	[PROTO_SCALED] = LAYOUT(frame_scaled),
 	[PROTO_STATED] = LAYOUT(frame_stated),
+	[PROTO_PREEMPTED] = LAYOUT(frame_preempted),
 	[PROTO_LEVEL] = LAYOUT(frame_level),
 	[PROTO_DIVERGED] = LAYOUT(frame_diverged),
 	[PROTO_HOLD] = LAYOUT(frame_hold),
@@ -248,8 +259,8 @@ _Static_assert(sizeof(struct frame_hello) <= UINT16_MAX &&
 
 static bool is_type(uint16_t type)
 {
-	return (type >= PROTO_HELLO && type <= PROTO_STATE) ||
-		(type >= PROTO_WELCOME && type <= PROTO_STATED) ||
+	return (type >= PROTO_HELLO && type <= PROTO_PREEMPT) ||
+		(type >= PROTO_WELCOME && type <= PROTO_PREEMPTED) ||
 		(type >= PROTO_LEVEL && type <= PROTO_NOTIFICATION);
 }
 

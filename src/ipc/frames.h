@@ -115,6 +115,12 @@ struct frame_state {
 	char root[PATH_MAX];
 };
 
+/* The machine goes away: the job is to save, and end. */
+struct frame_preempt {
+	char job[CKPT_JOB_MAX]; /* "": whichever the agent has */
+	uint32_t left_ms;       /* time until the machine is gone */
+};
+
 /* ---- agent to worker: replies ---- */
 
 struct frame_welcome {
@@ -190,6 +196,10 @@ struct frame_stated {
 	char text[PROTO_TEXT_MAX]; /* description of the trouble; "": none */
 };
 
+struct frame_preempted {
+	char job[CKPT_JOB_MAX]; /* the agent's job */
+};
+
 /* ---- agent to worker: events ---- */
 
 struct frame_level {
@@ -234,6 +244,7 @@ union frame_request {
 	struct frame_tag tag;
 	struct frame_scale scale;
 	struct frame_state state;
+	struct frame_preempt preempt;
 };
 
 /* Room for the body of any event. */

@@ -45,9 +45,10 @@ enum proto_type {
 	PROTO_DONE, /* no body: this rank has nothing more to add to the save being staged */
 	PROTO_DAMAGED,
 	PROTO_REMOVE,
-	PROTO_FIND,  /* an offer to this rank alone, without a vote */
-	PROTO_SCALE, /* without HELLO */
-	PROTO_STATE, /* without HELLO */
+	PROTO_FIND,    /* an offer to this rank alone, without a vote */
+	PROTO_SCALE,   /* without HELLO */
+	PROTO_STATE,   /* without HELLO */
+	PROTO_PREEMPT, /* without HELLO */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64,
 	PROTO_ERROR,
@@ -60,6 +61,7 @@ enum proto_type {
 	PROTO_LISTED,
 	PROTO_SCALED,
 	PROTO_STATED,
+	PROTO_PREEMPTED,
 	/* agent to worker, events */
 	PROTO_LEVEL = 128,
 	PROTO_DIVERGED,

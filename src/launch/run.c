@@ -10,6 +10,7 @@
 #include "launch/run_group.h"
 #include "launch/run_impl.h"
 #include "launch/run_output.h"
+#include "notice/notice_watcher.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -60,6 +61,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 		agent_on_imports(run->agent, run_on_imports, run);
 		agent_on_begun(run->agent, run_on_root_begun, run);
 		agent_on_scale(run->agent, run_on_scale, run);
+		agent_on_preempt(run->agent, run_on_preempt, run);
 	}
 	return rv;
 }
@@ -110,6 +112,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.attempt = plan->attempt,
 		.max_restarts = o->max_restarts,
 		.grace_ns = o->grace_ns,
+		.preempted_status = (int)o->preempted_code,
 		.timeout_ns = o->node_timeout_ns,
 		.ops = &run_ops,
 		.user = run};
@@ -160,11 +163,15 @@ static int open_run(struct run *run, struct pawl_err *err)
 	if (rv == 0) {
 		rv = open_group(run, err);
 	}
-	return rv == 0 ? open_nodes(run, err) : rv;
+	if (rv == 0) {
+		rv = open_nodes(run, err);
+	}
+	return rv == 0 ? run_notice_open(run, err) : rv;
 }
 
 static void close_run(struct run *run)
 {
+	notice_watcher_stop(run->notice);
 	node_net_close(run->net);
 	run_joint_deinit(&run->joint);
 	run_group_close(run->group);

@@ -10,6 +10,9 @@
  * SIGTERM, SIGINT, SIGHUP: the workers are notified (agent_notice, and SIGTERM to each). They may
  * finish their step, save and leave. What is committed by the deadline is made durable.
  *
+ * A notice that the machine goes away (run_notice.c, `pawl notice`) is a SIGTERM whose grace ends a
+ * moment before the machine does.
+ *
  * A failure, a signal or the loss of a node on one node counts on all nodes.
  *
  * Several `pawl run` (launchers) may share a membership file (membership.h). Each then starts ranks
@@ -24,6 +27,8 @@
  */
 #ifndef LAUNCH_RUN_H
 #define LAUNCH_RUN_H
+
+#include "notice/notice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,15 +55,18 @@ struct run_options {
 	bool joins;                  /* with membership_path: all ranks join a job that runs */
 	/* "host:port,…" where nodes meet; NULL: what the outer launcher says. */
 	const char *rendezvous;
-	uint32_t servers;        /* hosts that only add, at most NODE_SERVERS_MAX */
-	const char *token_file;  /* file that holds the token; NULL: PAWL_TOKEN, else none */
-	int64_t node_timeout_ns; /* longest wait for nodes */
-	uint32_t max_restarts;   /* at most RUN_RESTARTS_MAX */
-	int64_t grace_ns;        /* time from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
-	const char *log_dir;     /* directory of attempt<k>/rank<r>.{out,err}; NULL: no log files */
-	const char *job;         /* job id; NULL: from the environment, else derived */
-	const char *python;      /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
-	bool use_template;       /* restarts fork workers from a template process */
+	uint32_t servers;            /* hosts that only add, at most NODE_SERVERS_MAX */
+	const char *token_file;      /* file that holds the token; NULL: PAWL_TOKEN, else none */
+	int64_t node_timeout_ns;     /* longest wait for nodes */
+	uint32_t max_restarts;       /* at most RUN_RESTARTS_MAX */
+	int64_t grace_ns;            /* time from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
+	struct notice_source notice; /* service that is asked whether this machine goes away */
+	const char *notice_text;     /* option that notice was read from; NULL: none was given */
+	uint32_t preempted_code;     /* exit status after a notice; 0: that of SIGTERM */
+	const char *log_dir; /* directory of attempt<k>/rank<r>.{out,err}; NULL: no log files */
+	const char *job;     /* job id; NULL: from the environment, else derived */
+	const char *python;  /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
+	bool use_template;   /* restarts fork workers from a template process */
 	/* The worker is a program and its arguments, no script: there is no template, and signals
 	 * go to all processes of a worker. */
 	bool no_python;

@@ -12,6 +12,7 @@
 struct agent;
 struct agent_scale;
 struct node_net;
+struct notice_watcher;
 struct run_group;
 struct run_output;
 
@@ -30,6 +31,7 @@ struct run {
 	struct run_output *output;         /* the printing thread */
 	struct agent *agent;               /* keeps the checkpoints */
 	struct run_group *group;           /* the workers */
+	struct notice_watcher *notice;     /* asks whether the machine goes away; NULL: nobody */
 	struct run_joint joint;            /* judges ends of ranks in a job of several launchers */
 	struct loop_source signals;        /* a signalfd */
 	struct loop_timer timer;           /* fires at nodes.timer_ns */
@@ -58,6 +60,13 @@ void run_await_template(struct run *run);
 /* Has the agent drain. A timer calls this, because the agent may answer at once, while nodes.c is
  * still in the call that asked for it. */
 void run_on_drain_timer(struct loop_timer *timer);
+
+/* ---- run_notice.c ---- */
+
+/* Begins to ask whether this machine goes away, if the options say so. */
+int run_notice_open(struct run *run, struct pawl_err *err);
+/* Answers `pawl notice`: this machine goes away in left_ns. */
+void run_on_preempt(void *user, int64_t left_ns);
 
 /* ---- run_events.c: callbacks ---- */
 

@@ -90,6 +90,8 @@ static void notice_workers(void *user, int signal, int64_t left_ns)
 
 	if (signal == 0 && !run->nodes.policy.will_restart) {
 		snprintf(why, sizeof(why), "another launcher was stopped");
+	} else if (run->nodes.policy.noticed) {
+		snprintf(why, sizeof(why), "notice");
 	} else if (signal != 0) {
 		snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
 	}

@@ -144,6 +144,8 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 		return true;
 	case NODE_SIGNAL:
 		code_i32(c, &f->signal);
+		code_time(c, &f->left_ns);
+		code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_DRAINED:
 		code_bool(c, &f->ok);
@@ -186,6 +188,8 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 		code_u32(c, &f->generation);
 		code_i32(c, &f->signal);
 		code_time(c, &f->left_ns);
+		code_i32(c, &f->status);
+		code_bool(c, &f->noticed);
 		return true;
 	case NODE_DRAIN:
 		code_i32(c, &f->status);
@@ -226,8 +230,9 @@ static bool is_valid(const struct node_frame *f)
 			f->world <= RANKS_MAX && f->first < f->world && f->port <= UINT16_MAX &&
 			f->ledger.generation > 0 && f->address[0] != '\0';
 	case NODE_SIGNAL:
+		return f->signal > 0 && f->signal < 64 && f->left_ns <= NODE_LEFT_MAX_NS;
 	case NODE_NOTICE:
-		return f->signal > 0 && f->signal < 64;
+		return f->signal > 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
 	case NODE_DRAIN:
 		return f->signal >= 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
 	case NODE_KILL:

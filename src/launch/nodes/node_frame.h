@@ -18,16 +18,18 @@
 #define NODES_MAX         256u  /* nodes of a job, at most */
 #define NODE_SERVERS_MAX  16u   /* servers of a job (hosts that only add), at most */
 #define NODE_NONE         UINT32_MAX
-#define NODE_SERVER_MAX   72u /* bytes of a server's name, terminator included */
-#define NODE_WORKERS      64u /* workers of a node, at most; RUN_WORKERS_MAX */
+#define NODE_SERVER_MAX   72u              /* bytes of a server's name, terminator included */
+#define NODE_LEFT_MAX_NS  86400000000000LL /* time left to a machine that goes away, at most */
+#define NODE_WORKERS      64u              /* workers of a node, at most; RUN_WORKERS_MAX */
 
 enum node_frame_kind {
 	/* member to coordinator */
 	/* instance_id, nodes, workers, wanted, previous_node, address, port, job, ledger */
 	NODE_JOIN = 1,
-	NODE_READY,      /* generation, port: all workers of the node have ended */
-	NODE_EXITED,     /* generation, rank, status, commits, text */
-	NODE_SIGNAL,     /* signal */
+	NODE_READY,  /* generation, port: all workers of the node have ended */
+	NODE_EXITED, /* generation, rank, status, commits, text */
+	/* signal, left_ns, text; left_ns not 0: the node's machine goes away, and text says why */
+	NODE_SIGNAL,
 	NODE_DRAINED,    /* ok */
 	NODE_ROOT_BEGUN, /* instance_id, text: nonce and path of a root begun by rank 0 */
 	NODE_SERVE,      /* instance_id, text: a server, which only adds, and its name */
@@ -37,7 +39,7 @@ enum node_frame_kind {
 	NODE_LOG_LINE,         /* is_error, text */
 	NODE_START,            /* node, nodes, first, world, address, port, ledger, text: servers */
 	NODE_KILL,             /* generation, will_restart, status */
-	NODE_NOTICE,           /* generation, signal, left_ns */
+	NODE_NOTICE,           /* generation, signal, left_ns, status, noticed */
 	NODE_DRAIN,            /* status, signal, left_ns */
 	NODE_EXIT,             /* status */
 	NODE_ROOT_BEGUN_RELAY, /* a NODE_ROOT_BEGUN, relayed */
@@ -77,6 +79,7 @@ struct node_frame {
 	int64_t heartbeat_interval_ns; /* 0: there are no heartbeats */
 	bool ok;                       /* all that was committed is durable */
 	bool will_restart;             /* another start follows */
+	bool noticed;                  /* the job stops because a machine goes away */
 	bool final;                    /* another try would be refused, too */
 	bool is_error;                 /* text is an error */
 	char text[NODE_TEXT_MAX];      /* text for people, or as the kind says */

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define VERSION     1u
+#define VERSION     2u
 #define HELLO_BYTES 8u
 #define BACKLOG     128
 #define IN_BYTES    (2 * (NODE_FRAME_HEADER + NODE_FRAME_MAX))

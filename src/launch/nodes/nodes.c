@@ -37,6 +37,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 		.joint = options->joint,
 		.max_restarts = options->max_restarts,
 		.grace_ns = options->grace_ns,
+		.preempted_status = options->preempted_status,
 		.gathers = options->nodes > 1,
 		.gather_max_ns = options->timeout_ns,
 	};
@@ -76,7 +77,9 @@ static void notice(struct nodes *n)
 	const struct node_frame frame = {.kind = NODE_NOTICE,
 		.generation = n->ledger.generation,
 		.signal = n->policy.signal,
-		.left_ns = left_ns(n)};
+		.left_ns = left_ns(n),
+		.status = n->policy.status,
+		.noticed = n->policy.noticed};
 
 	nodes_lead_broadcast(n, &frame);
 	n->options.ops->notice(n->options.user, frame.signal, frame.left_ns);
@@ -196,6 +199,29 @@ static void take_signal(struct nodes *n, int signal)
 	} else {
 		nodes_signal(n, &n->signaled_ns, signal);
 	}
+}
+
+/* Our machine goes away. */
+static void take_machine_notice(struct nodes *n, const struct nodes_event *event)
+{
+	struct node_frame frame = {.kind = NODE_SIGNAL, .signal = event->signal};
+	int64_t left_ns = event->deadline_ns - n->now_ns;
+
+	left_ns = left_ns > 1 ? left_ns : 1;
+	left_ns = left_ns < NODE_LEFT_MAX_NS ? left_ns : NODE_LEFT_MAX_NS;
+	if (n->role == NODES_MEMBER) {
+		n->signal = event->signal;
+		n->notice_ns = n->now_ns + left_ns;
+		frame.left_ns = left_ns;
+		snprintf(frame.text, sizeof(frame.text), "%s", event->text);
+		n->options.ops->send(n->options.user, n->conn, &frame);
+		return;
+	}
+	nodes_lead_machine_goes(n, NULL, event->text);
+	nodes_decide(n,
+		(struct run_event){.kind = RUN_NOTICED,
+			.signal = event->signal,
+			.deadline_ns = n->now_ns + left_ns});
 }
 
 static void take_drained(struct nodes *n, bool ok)
@@ -328,6 +354,9 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		break;
 	case NODES_SIGNALED:
 		take_signal(n, event->signal);
+		break;
+	case NODES_NOTICED:
+		take_machine_notice(n, event);
 		break;
 	case NODES_SCALED:
 		nodes_lead_scaled(n, event);

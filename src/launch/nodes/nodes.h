@@ -91,6 +91,7 @@ struct nodes_options {
 	uint32_t attempt;              /* number of the first start */
 	uint32_t max_restarts;         /* restarts of the group, at most; for the coordinator */
 	int64_t grace_ns;              /* time from a signal to the exit; for the coordinator */
+	int preempted_status;          /* as in struct run_policy; for the coordinator */
 	int64_t timeout_ns;            /* longest wait for nodes */
 	const struct nodes_ops *ops;
 	void *user; /* passed to ops */
@@ -142,6 +143,7 @@ struct nodes {
 	uint32_t previous_node;    /* our node rank in the last generation, or NODE_NONE */
 	uint32_t alive;            /* our workers that have not ended */
 	int signal; /* sent to us as a member, and not yet answered by the coordinator; 0: none */
+	int64_t notice_ns;        /* with signal: when our machine goes away; 0: it does not */
 	int64_t signaled_ns;      /* when we first were sent a signal, monotonic ns; 0: never */
 	bool drained, drained_ok; /* our agent has answered; all answers so far are ok */
 	uint64_t commits;         /* grows when a node reports new commits; for the policy */
@@ -178,6 +180,7 @@ enum nodes_event_kind {
 	NODES_FRAME,      /* conn, frame; also the first event of an incoming conn */
 	NODES_EXITED,     /* a worker here ended: rank, exit, commits, text */
 	NODES_SIGNALED,   /* signal: sent to this process */
+	NODES_NOTICED,    /* signal, deadline_ns, text: this machine goes away, which was logged */
 	NODES_SCALED,     /* workers, survivable; only if run_policy_can_scale */
 	NODES_QUIT,       /* the workers are to leave the others: joint */
 	NODES_DRAINED,    /* ok */
@@ -197,6 +200,7 @@ struct nodes_event {
 	bool survivable;                /* as in struct run_event */
 	uint64_t commits;               /* commits of this node so far */
 	int signal;                     /* signal number */
+	int64_t deadline_ns;            /* when the job must have exited, monotonic */
 	bool ok;                        /* all that was committed is durable */
 };
 

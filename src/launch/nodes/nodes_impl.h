@@ -45,6 +45,9 @@ void nodes_lead_log_timeout(struct nodes *nodes);
 void nodes_lead_start(struct nodes *nodes);
 void nodes_lead_broadcast(struct nodes *nodes, const struct node_frame *frame); /* to all members */
 void nodes_lead_finish(struct nodes *nodes);
+/* Tells the other nodes that a machine goes away, and logs it, unless it is this one (NULL). */
+void nodes_lead_machine_goes(struct nodes *nodes, const struct nodes_member *member,
+	const char *text);
 
 /* ---- nodes_serve.c: the coordinator's servers ---- */
 

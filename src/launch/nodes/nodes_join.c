@@ -183,8 +183,10 @@ static void take_notice(struct nodes *n, const struct node_frame *frame)
 	}
 	p->phase = RUN_LEAVING;
 	n->signal = 0;
+	n->notice_ns = 0;
 	p->signal = frame->signal;
-	p->status = 128 + frame->signal;
+	p->noticed = frame->noticed;
+	p->status = frame->status;
 	p->will_restart = false;
 	p->timer_ns = n->now_ns + frame->left_ns;
 	p->deadline_ns = p->timer_ns + p->times.reserve_ns;
@@ -207,6 +209,7 @@ static void take_drain(struct nodes *n, const struct node_frame *frame)
 	struct run_policy *p = &n->policy;
 
 	n->signal = 0;
+	n->notice_ns = 0;
 	p->phase = RUN_DRAINING;
 	p->signal = frame->signal;
 	p->status = frame->status;
@@ -322,7 +325,11 @@ static void lose_coordinator(struct nodes *n, const char *why)
 	p->alive = n->alive;
 	/* The coordinator may not have received an unanswered signal; no other node has. */
 	if (n->signal != 0) {
-		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = n->signal});
+		nodes_decide(n,
+			(struct run_event){.kind = n->notice_ns != 0 ? RUN_NOTICED : RUN_SIGNALED,
+				.signal = n->signal,
+				.deadline_ns =
+					n->notice_ns > n->now_ns ? n->notice_ns : n->now_ns});
 	}
 	if (n->alive > 0) {
 		n->options.ops->kill(n->options.user);

@@ -63,11 +63,24 @@ void nodes_lead_announce(struct nodes *n, bool is_error, const struct nodes_memb
 	va_start(args, fmt);
 	vsnprintf(log_line_frame.text, sizeof(log_line_frame.text), fmt, args);
 	va_end(args);
-	nodes_log(n, is_error, "%s", log_line_frame.text);
+	if (except != &n->members[0]) {
+		nodes_log(n, is_error, "%s", log_line_frame.text);
+	}
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
 		if (n->members[m].joined && &n->members[m] != except) {
 			n->options.ops->send(n->options.user, n->members[m].conn, &log_line_frame);
 		}
+	}
+}
+
+void nodes_lead_machine_goes(struct nodes *n, const struct nodes_member *member, const char *text)
+{
+	char name[96];
+
+	member = member != NULL ? member : &n->members[0];
+	if (n->role == NODES_LEADING && n->options.nodes > 1) {
+		name_member(member, name, sizeof(name));
+		nodes_lead_announce(n, false, member, "%s: %s", name, text);
 	}
 }
 
@@ -565,6 +578,20 @@ static void take_root_begun(struct nodes *n, const struct nodes_member *m,
 	n->options.ops->notify_root_begun(n->options.user, frame->text, frame->instance_id);
 }
 
+/* A signal reached a member, or its machine goes away. */
+static void take_signal(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
+{
+	if (frame->left_ns == 0) {
+		nodes_signal(n, &m->signaled_ns, frame->signal);
+		return;
+	}
+	nodes_lead_machine_goes(n, m, frame->text);
+	nodes_decide(n,
+		(struct run_event){.kind = RUN_NOTICED,
+			.signal = frame->signal,
+			.deadline_ns = n->now_ns + frame->left_ns});
+}
+
 void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *frame)
 {
 	struct nodes_member *m = find_conn(n, conn);
@@ -595,7 +622,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		}
 		break;
 	case NODE_SIGNAL:
-		nodes_signal(n, &m->signaled_ns, frame->signal);
+		take_signal(n, m, frame);
 		break;
 	case NODE_DRAINED:
 		m->drained = true;

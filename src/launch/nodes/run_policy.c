@@ -217,9 +217,9 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 
 /* ---- ends of workers ---- */
 
-static int64_t reserve_ns(const struct run_policy *p)
+static int64_t reserve_ns(const struct run_policy *p, int64_t grace_ns)
 {
-	return p->grace_ns / 2 < p->times.reserve_ns ? p->grace_ns / 2 : p->times.reserve_ns;
+	return grace_ns / 2 < p->times.reserve_ns ? grace_ns / 2 : p->times.reserve_ns;
 }
 
 /* The job is to stop, as a signal to another launcher demands. */
@@ -234,7 +234,7 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 	}
 	p->phase = RUN_LEAVING;
 	p->deadline_ns = now_ns + p->grace_ns;
-	p->timer_ns = p->deadline_ns - reserve_ns(p);
+	p->timer_ns = p->deadline_ns - reserve_ns(p, p->grace_ns);
 	return RUN_DO_NOTICE;
 }
 
@@ -327,25 +327,33 @@ static unsigned node_lost(struct run_policy *p, const struct run_event *event)
 	return p->alive == 0 && p->phase == RUN_LEAVING ? drain(p, event->now_ns) : 0;
 }
 
-static unsigned first_signal(struct run_policy *p, const struct run_event *event)
+/* Returns the exit status of a job that a signal has stopped. */
+static int stop_status(const struct run_policy *p, int signal)
+{
+	return p->noticed && p->preempted_status != 0 ? p->preempted_status : 128 + signal;
+}
+
+/* Acts on the first signal, or a notice before any signal; grace_ns: time until the exit. */
+static unsigned first_signal(struct run_policy *p, const struct run_event *event, int64_t grace_ns)
 {
 	enum run_phase phase = p->phase;
+	int64_t kept_ns = reserve_ns(p, grace_ns);
 
 	p->signal = event->signal;
-	p->deadline_ns = event->now_ns + p->grace_ns;
-	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns(p) : 0);
+	p->deadline_ns = event->now_ns + grace_ns;
+	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? kept_ns : 0);
 	p->will_restart = false;
 	if (phase == RUN_DRAINING) {
 		return 0; /* The workers were done: their status stands if draining ends in time. */
 	}
-	p->status = 128 + event->signal;
+	p->status = stop_status(p, event->signal);
 	if (phase == RUN_WAITING || phase == RUN_GATHERING ||
 		(phase == RUN_WORKING && p->alive == 0)) {
 		return drain(p, event->now_ns);
 	}
 	if (phase == RUN_WORKING) {
 		p->phase = RUN_LEAVING;
-		p->timer_ns -= reserve_ns(p);
+		p->timer_ns -= kept_ns;
 		return RUN_DO_NOTICE;
 	}
 	return 0;
@@ -364,14 +372,34 @@ static unsigned signaled(struct run_policy *p, const struct run_event *event)
 {
 	ASSERT(event->signal > 0);
 	if (p->signal == 0) {
-		return first_signal(p, event);
+		return first_signal(p, event, p->grace_ns);
 	}
 	if (p->phase == RUN_LEAVING) {
 		return cut_short(p);
 	}
 	if (p->phase == RUN_DRAINING) {
-		p->status = 128 + event->signal;
+		p->status = stop_status(p, event->signal);
 		return finish(p);
+	}
+	return 0;
+}
+
+/* A machine goes away. If a signal came before, the time that is left may be shorter than the
+ * grace; timer_ns is at a fixed distance before the deadline, or at it. */
+static unsigned noticed(struct run_policy *p, const struct run_event *event)
+{
+	bool is_stopped = p->signal != 0 && p->status == 128 + p->signal;
+	int64_t sooner_ns = p->deadline_ns - event->deadline_ns;
+
+	ASSERT(event->signal > 0 && event->deadline_ns >= event->now_ns);
+	p->noticed = true;
+	if (p->signal == 0) {
+		return first_signal(p, event, event->deadline_ns - event->now_ns);
+	}
+	p->status = is_stopped ? stop_status(p, p->signal) : p->status;
+	if (sooner_ns > 0) {
+		p->deadline_ns -= sooner_ns;
+		p->timer_ns -= p->timer_ns != 0 ? sooner_ns : 0;
 	}
 	return 0;
 }
@@ -392,7 +420,7 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
 	case RUN_DRAINING:
 		if (p->status == 0 && p->signal != 0) {
-			p->status = 128 + p->signal;
+			p->status = stop_status(p, p->signal);
 		} else if (p->status == 0) {
 			p->status = p->phase == RUN_DRAINING ? RUN_EXIT_UNSAVED : RUN_EXIT_FAILURE;
 		}
@@ -425,6 +453,8 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 		return worker_exited(p, event);
 	case RUN_SIGNALED:
 		return signaled(p, event);
+	case RUN_NOTICED:
+		return noticed(p, event);
 	case RUN_SCALED:
 		return scaled(p, event);
 	case RUN_QUIT:

@@ -7,6 +7,9 @@
  *    │ signal   │ (the rest is killed)                   │
  *    └► leaving ┴──none left, or stopping────────────────┘
  *
+ * A notice that a machine goes away counts as a signal whose grace ends when the machine does. The
+ * signals that the cloud sends beside it, before or after, are no second signals.
+ *
  * With several nodes, gathering comes before each working: until all nodes are there.
  *
  * An elastic group goes on without a worker that fails, if the others can (the ranks have written a
@@ -60,6 +63,8 @@ struct run_policy {
 	uint32_t min_workers;  /* fewest workers that can go on; 0: not elastic. Not with gathers */
 	uint32_t max_restarts; /* restarts of the group, at most */
 	int64_t grace_ns;      /* time from a signal to the exit */
+	/* Exit status of a job that stops because a machine goes away; 0: 128 + signal. */
+	int preempted_status;
 	bool joint;   /* other ranks of the job have launchers of their own; with min_workers */
 	bool gathers; /* there are several nodes */
 	int64_t gather_max_ns; /* longest wait for nodes */
@@ -77,6 +82,7 @@ struct run_policy {
 	int64_t timer_ns;       /* when RUN_TIMEOUT is wanted; 0: not at all */
 	int64_t deadline_ns;    /* time of the exit; valid once signal is set, and in RUN_LEAVING */
 	int signal;             /* signal that told us to stop; 0: none yet */
+	bool noticed;           /* with signal: a machine of the job goes away */
 	bool will_restart;      /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
 	bool counted;           /* with will_restart: that attempt is one of max_restarts */
 	int status;             /* exit status */
@@ -111,6 +117,7 @@ enum run_event_kind {
 	RUN_EXITED,   /* a worker ended: exit, commits */
 	RUN_LOST,     /* a node is lost: workers (that had not ended), commits */
 	RUN_SIGNALED, /* signal */
+	RUN_NOTICED,  /* a machine of the job goes away: signal that this counts as, deadline_ns */
 	RUN_SCALED,   /* the number of workers is to change: workers, survivable */
 	RUN_QUIT,     /* joint: all workers are to leave the others */
 	RUN_TIMEOUT,  /* timer_ns was reached */
@@ -127,6 +134,7 @@ struct run_event {
 	bool survivable;          /* the workers can go on with fewer or more */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */
 	int signal;               /* number of the signal */
+	int64_t deadline_ns;      /* when the job must have exited, monotonic */
 	bool ok;                  /* all that was committed is durable */
 };
 

@@ -44,10 +44,10 @@ struct sched_var {
 };
 
 enum sched_mount_kind {
-	SCHED_MOUNT_LINK, /* a local path */
-	SCHED_MOUNT_NFS,  /* HOST:/PATH, a directory of a file server, mounted on the nodes */
+	SCHED_MOUNT_LINK,   /* a local path */
+	SCHED_MOUNT_NFS,    /* HOST:/PATH, a directory of a file server, mounted on the nodes */
 	SCHED_MOUNT_MIRROR, /* address of a bucket that keeps what the job writes */
-	SCHED_MOUNT_FETCH, /* address of a bucket, which is fetched before the job starts */
+	SCHED_MOUNT_FETCH,  /* address of a bucket, which is fetched before the job starts */
 };
 
 /* A path at which a job finds a file or directory from elsewhere. */

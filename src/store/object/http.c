@@ -17,6 +17,7 @@
 
 #include <curl/curl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct http_pool {
 	struct http_options options;
 	char *ca_file;           /* owned copy, or NULL */
 	struct http_call *calls; /* in flight, in no order */
+	atomic_bool woken;       /* http_pool_wake was called, and http_reap has not seen it */
 };
 
 static pthread_once_t global_once = PTHREAD_ONCE_INIT;
@@ -296,6 +298,9 @@ static void set_options(const struct http_pool *http, struct http_call *call)
 	if (http->ca_file != NULL) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_file);
 	}
+	if (http->options.direct) {
+		curl_easy_setopt(easy, CURLOPT_PROXY, "");
+	}
 	set_method(easy, call);
 }
 
@@ -485,11 +490,17 @@ struct http_call *http_reap(struct http_pool *http, int timeout_ms)
 		call = reap_done(http);
 		call = call != NULL ? call : end_stalled(http);
 		left_ms = (end_ns - clock_mono_ns()) / NS_PER_MS;
-		if (call != NULL || left_ms <= 0) {
+		if (call != NULL || left_ms <= 0 || atomic_exchange(&http->woken, false)) {
 			return call;
 		}
 		curl_multi_poll(http->multi, NULL, 0, left_ms < POLL_MS ? (int)left_ms : POLL_MS,
 			NULL);
 	}
 	return NULL;
+}
+
+void http_pool_wake(struct http_pool *http)
+{
+	atomic_store(&http->woken, true);
+	curl_multi_wakeup(http->multi);
 }

@@ -2,8 +2,9 @@
  * Requests of HTTP/1.1, many at a time, over kept connections. http.c is the only file that uses
  * libcurl. No redirect is followed, since a signature holds for one address.
  *
- * A pool and its calls belong to one thread at a time; nothing happens outside of the functions
- * below. It takes proxies from http_proxy, https_proxy and no_proxy.
+ * A pool and its calls belong to one thread at a time, but for http_pool_wake. Nothing happens
+ * outside of the functions below. Proxies are those of http_proxy, https_proxy and no_proxy, unless
+ * direct.
  */
 #ifndef STORE_OBJECT_HTTP_H
 #define STORE_OBJECT_HTTP_H
@@ -25,6 +26,7 @@ struct http_options {
 	int64_t connect_ns;   /* how long a connection may take to come up */
 	int64_t stall_ns;     /* a call that moves nearly nothing for so long is ended */
 	uint32_t connections; /* kept, at most */
+	bool direct;          /* never by a proxy: the service is this machine's own */
 };
 
 /* One request and its answer. The caller owns it, and keeps it where it is until it is reaped or
@@ -73,9 +75,11 @@ void http_pool_close(struct http_pool *http);
 int http_begin(struct http_pool *http, struct http_call *call, struct pawl_err *err);
 /* Moves bytes without waiting. */
 void http_pump(struct http_pool *http);
-/* Returns a finished call; NULL: none is in flight, or none finished within timeout_ms (-1: as long
- * as it takes). */
+/* Returns a finished call; NULL: none is in flight, none finished within timeout_ms (-1: as long as
+ * it takes), or another thread has called http_pool_wake. */
 struct http_call *http_reap(struct http_pool *http, int timeout_ms);
+/* Ends the wait of http_reap, or of its next call. Any thread, while the pool is open. */
+void http_pool_wake(struct http_pool *http);
 /* Ends a call that is in flight; it is not reaped. */
 void http_cancel(struct http_pool *http, struct http_call *call);
 /* Returns the value of the answer's header, or NULL. name: in lower case. */

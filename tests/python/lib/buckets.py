@@ -30,8 +30,9 @@ BUCKET = "pawltest"
 class Server:
     """A running server with one bucket."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
         self.url = url
+        self.process = process
         self.env = {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -41,6 +42,15 @@ class Server:
 
     def root(self, name: str) -> str:
         return f"s3://{BUCKET}/{name}"
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The server stands still meanwhile, and answers nobody."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
 
 def find_weed() -> str:
@@ -110,7 +120,7 @@ def seaweedfs(folder: Path, volumes: int = 40) -> Iterator[Server]:
             command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(folder)}
         )
     try:
-        server = Server(f"http://127.0.0.1:{s3}")
+        server = Server(f"http://127.0.0.1:{s3}", process)
         program.wait_until(lambda: _answers(server.url), "SeaweedFS answers")
         program.wait_until(lambda: _make_bucket(f"http://127.0.0.1:{filer}"), "it has a bucket")
         yield server

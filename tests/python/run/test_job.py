@@ -102,7 +102,7 @@ def test_sigterm_saves_and_leaves(tmp_path: Path, undisturbed: Path) -> None:
     stopped = {int(row[2]) for row in job.lines("stopping")}
     assert len(stopped) == 1  # both ranks stop at the same step
     (step,) = stopped
-    assert f"global_step{step} durable" in job.out.read_text().splitlines()[-1]
+    assert f"step {step} is durable" in job.out.read_text().splitlines()[-1]
     assert (job.root / f"global_step{step}" / "complete.txt").exists()
     again = Job(tmp_path, 40, 0, "--job", "terminated")
     assert again.end() == 0, again.out.read_text()

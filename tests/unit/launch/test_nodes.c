@@ -231,6 +231,63 @@ static void a_signal_at_all_nodes_is_one(void **state)
 	}
 }
 
+static void machine_goes(uint32_t h, int64_t delay_ns, int64_t left_ns)
+{
+	happen(h, delay_ns,
+		(struct nodes_event){.kind = NODES_NOTICED,
+			.signal = 15,
+			.deadline_ns = w.now_ns + delay_ns + left_ns,
+			.text = "this machine goes away"},
+		NULL);
+}
+
+/* All nodes have that time, whatever the grace is (20 s), and exit with the coordinator's code. */
+static void a_machine_that_goes_away_is_a_notice_on_all(void **state)
+{
+	for (uint32_t at = 0; at < 3; at++) {
+		start_all(3, 1);
+		w.hosts[0].nodes.policy.preempted_status = 33;
+		machine_goes(at, MS_NS, 100 * S_NS);
+		run_for(S_NS);
+		for (uint32_t h = 0; h < 3; h++) {
+			assert_int_equal(w.hosts[h].noticed, 15);
+			assert_true(w.hosts[h].nodes.policy.noticed);
+			/* The machine's own launcher has logged it before. */
+			assert_int_equal(strstr(w.hosts[h].logged_text, "this machine goes away") !=
+					NULL,
+				h != at);
+		}
+		/* SIGTERM follows, as a machine shuts down: it is no second signal. */
+		happen(at, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+		run_for(60 * S_NS);
+		check_group();
+		end_all_workers(0);
+		run_for(5 * S_NS);
+		all_left_with(33);
+	}
+}
+
+static void a_machine_takes_its_workers_along_in_time(void **state)
+{
+	start_all(2, 1);
+	machine_goes(1, MS_NS, 10 * S_NS);
+	run_for(6 * S_NS);
+	check_group();
+	run_for(3 * S_NS);
+	all_left_with(143);
+}
+
+/* A node whose machine goes away loses the coordinator before the coordinator answers. */
+static void a_machine_goes_away_without_coordinator(void **state)
+{
+	start_all(2, 1);
+	w.hosts[1].nodes.policy.preempted_status = 33;
+	w.cut[0] = true;
+	machine_goes(1, MS_NS, 60 * S_NS);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[1].status, 33);
+}
+
 static void workers_that_do_not_leave_are_killed(void **state)
 {
 	start_all(2, 1);
@@ -611,6 +668,9 @@ int main(void)
 		cmocka_unit_test(the_first_place_has_precedence),
 		cmocka_unit_test(a_signal_at_one_node_is_a_notice_on_all),
 		cmocka_unit_test(a_signal_at_all_nodes_is_one),
+		cmocka_unit_test(a_machine_that_goes_away_is_a_notice_on_all),
+		cmocka_unit_test(a_machine_takes_its_workers_along_in_time),
+		cmocka_unit_test(a_machine_goes_away_without_coordinator),
 		cmocka_unit_test(workers_that_do_not_leave_are_killed),
 		cmocka_unit_test(a_begun_root_is_relayed),
 		cmocka_unit_test(a_signal_is_not_forgotten),

@@ -57,6 +57,14 @@ static unsigned signaled(int number)
 	return step((struct run_event){.kind = RUN_SIGNALED, .signal = number});
 }
 
+/* A machine goes away, so long from now. */
+static unsigned noticed(int64_t left_ns)
+{
+	return step((struct run_event){.kind = RUN_NOTICED,
+		.signal = 15,
+		.deadline_ns = now_ns + left_ns});
+}
+
 static unsigned timeout(void)
 {
 	assert_true(policy.timer_ns != 0);
@@ -222,6 +230,89 @@ static void a_signal_at_other_times(void **state)
 	assert_int_equal(policy.status, 143);
 }
 
+/* ---- notices ---- */
+
+/* The grace is the machine's time, not that of the options, which is 25 s. */
+static void a_notice_has_a_grace_of_its_own(void **state)
+{
+	static const int64_t lefts_ns[] = {117 * S, 27 * S, 4 * S, 0};
+	static const int64_t kept_ns[] = {3 * S, 3 * S, 2 * S, 0};
+
+	for (size_t i = 0; i < 4; i++) {
+		begin(1, 3);
+		assert_int_equal(noticed(lefts_ns[i]), RUN_DO_NOTICE);
+		assert_int_equal(policy.timer_ns, now_ns + lefts_ns[i] - kept_ns[i]);
+		assert_int_equal(policy.deadline_ns, now_ns + lefts_ns[i]);
+		assert_int_equal(timeout(), RUN_DO_KILL);
+		assert_int_equal(policy.timer_ns, policy.deadline_ns);
+		assert_int_equal(exited(137), RUN_DO_DRAIN);
+		assert_int_equal(policy.timer_ns, policy.deadline_ns);
+		assert_int_equal(timeout(), RUN_DO_EXIT);
+		assert_int_equal(policy.status, 143);
+	}
+}
+
+static void a_notice_may_have_a_code_of_its_own(void **state)
+{
+	begin(1, 3);
+	policy.preempted_status = 33;
+	noticed(60 * S);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 33);
+	/* The job is done: it needs no other machine. */
+	begin(1, 3);
+	policy.preempted_status = 33;
+	exited(0);
+	assert_int_equal(noticed(60 * S), 0);
+	drained(true);
+	assert_int_equal(policy.status, 0);
+	/* All is done but the last save, which comes too late. */
+	begin(1, 3);
+	policy.preempted_status = 33;
+	exited(0);
+	noticed(60 * S);
+	assert_int_equal(policy.timer_ns, now_ns + 60 * S);
+	assert_int_equal(timeout(), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 33);
+	/* A signal is none. */
+	begin(1, 3);
+	policy.preempted_status = 33;
+	signaled(15);
+	exited(0);
+	drained(true);
+	assert_int_equal(policy.status, 143);
+	/* A failure that a notice meets is not restarted here. */
+	begin(2, 3);
+	policy.preempted_status = 33;
+	exited(1);
+	assert_int_equal(noticed(60 * S), 0);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 33);
+}
+
+/* The cloud sends SIGTERM before its notice: the notice is no second signal, but ends the job in
+ * time, and tells the code. */
+static void a_notice_after_a_signal(void **state)
+{
+	begin(1, 3);
+	policy.preempted_status = 33;
+	assert_int_equal(signaled(15), RUN_DO_NOTICE);
+	now_ns += S;
+	assert_int_equal(noticed(10 * S), 0);
+	assert_int_equal(policy.phase, RUN_LEAVING);
+	assert_int_equal(policy.deadline_ns, now_ns + 10 * S);
+	assert_int_equal(policy.timer_ns, now_ns + 7 * S);
+	assert_int_equal(noticed(60 * S), 0); /* no later one gives more time */
+	assert_int_equal(policy.timer_ns, now_ns + 7 * S);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	assert_int_equal(noticed(5 * S), 0);
+	assert_int_equal(policy.timer_ns, now_ns + 5 * S);
+	drained(true);
+	assert_int_equal(policy.status, 33);
+}
+
 static void what_is_not_durable_is_a_failure(void **state)
 {
 	begin(1, 0);
@@ -256,7 +347,8 @@ static unsigned random_event(struct rng *rng, struct seen *seen)
 	}
 	if (rng_below(rng, 40) == 0) {
 		seen->signaled = true;
-		return signaled(15);
+		return rng_below(rng, 2) == 0 ? signaled(15)
+					      : noticed((int64_t)rng_below(rng, 60 * S));
 	}
 	if (policy.alive > 0 && policy.phase != RUN_WAITING) {
 		seen->failed = seen->failed || status != 0;
@@ -413,6 +505,9 @@ int main(void)
 		cmocka_unit_test(patience_ends_before_the_deadline),
 		cmocka_unit_test(a_second_signal_means_now),
 		cmocka_unit_test(a_signal_at_other_times),
+		cmocka_unit_test(a_notice_has_a_grace_of_its_own),
+		cmocka_unit_test(a_notice_may_have_a_code_of_its_own),
+		cmocka_unit_test(a_notice_after_a_signal),
 		cmocka_unit_test(what_is_not_durable_is_a_failure),
 		cmocka_unit_test(every_history_ends_well),
 		cmocka_unit_test(a_lost_node_is_waited_for_and_not_counted),

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/times.h"
+#include "ipc/link.h"
 #include "seed.h"
 #include "session/session.h"
 #include "times.h"
@@ -443,6 +444,53 @@ static void another_agent_is_connected(void **state)
 	close_both(both);
 }
 
+static void ignore_event(void *user, struct link *link, uint16_t type,
+	const union frame_event *event)
+{
+}
+
+/* Tells the agent that its machine goes away, as `pawl notice` does. */
+static void notify_agent(void)
+{
+	const struct frame_preempt preempt = {.left_ms = 30000};
+	struct frame_preempted preempted;
+	struct link_reply reply = {0};
+	struct wire_out out = {0};
+	struct link *link;
+
+	assert_int_equal(link_open(&link, sock, ignore_event, NULL, NULL), 0);
+	assert_int_equal(link_call(link, &out, PROTO_PREEMPT, &preempt, WAIT_MS, &reply, NULL), 0);
+	assert_int_equal(
+		link_reply_get(&reply, PROTO_PREEMPTED, &preempted, sizeof(preempted), NULL), 0);
+	assert_string_equal(preempted.job, "test");
+	link_reply_deinit(&reply);
+	wire_out_deinit(&out);
+	link_close(link);
+}
+
+/* A save is due that nobody would have made for half an hour, and is made durable, though one of
+ * the ranks was not there yet when the notice came. */
+static void a_notice_makes_a_save_due(void **state)
+{
+	struct pawl_ckpt_part part = {.name = "model", .pickle = "p", .pickle_bytes = 1};
+	struct pawl_ckpt *both[2];
+	pthread_t other;
+	uint64_t id;
+
+	both[0] = join(0, 2, 0);
+	notify_agent();
+	assert_int_equal(pthread_create(&other, NULL, join_as_1, NULL), 0);
+	pthread_join(other, (void **)&both[1]);
+	restore_nothing(both[0]); /* the time of the next save counts anew */
+	restore_nothing(both[1]);
+	await_both_due(both);
+	assert_int_equal(pawl_ckpt_save(both[1], 1, &part, 1, false, &id, NULL), 0);
+	assert_int_equal(pawl_ckpt_save(both[0], 1, &part, 1, false, &id, NULL), 0);
+	assert_int_equal(pawl_ckpt_wait(both[0], id, PAWL_CKPT_DURABLE, WAIT_MS, NULL), 0);
+	assert_true(pawl_ckpt_stopping(both[0]) && pawl_ckpt_stopping(both[1]));
+	close_both(both);
+}
+
 /* Questions are answered without the agent: cheap enough for every step. The fastest of some
  * thousands counts: other programs run here, too. */
 static void asking_is_cheap(void **state)
@@ -479,6 +527,7 @@ int main(int argc, char **argv)
 			teardown),
 		cmocka_unit_test_setup_teardown(a_promise_outlives_the_agent, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_agent_is_connected, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_notice_makes_a_save_due, setup_seldom, teardown),
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup_seldom, teardown),
 	};
 

@@ -79,6 +79,7 @@ struct core_unit {
 	bool never;              /* no tag can hold these files */
 	bool shrunk;             /* files were removed since it was whole */
 	bool stale;              /* files have changed since it was pinned */
+	bool recorded;           /* CORE_RECORD was given for whole */
 	bool pruned;             /* removed from the bucket by keep_remote, until it changes */
 	bool loose_pin;          /* too large to be pinned: dropped when the program removes it */
 	struct core_files files; /* files by the newest scan */
@@ -164,6 +165,7 @@ void core_end(struct core *core, bool well, int64_t now_ns); /* the program has 
 
 enum core_job_kind {
 	CORE_NOTHING,
+	CORE_RECORD,       /* record that unit was whole with the files in whole */
 	CORE_PIN,          /* open the files of unit, under leases: core_pinned */
 	CORE_SHIP,         /* upload unit, which is pinned: core_shipped */
 	CORE_SHIP_LOOSE,   /* upload loose: core_loose_done */
@@ -179,7 +181,8 @@ struct core_job {
 };
 
 /* Returns the next job, and begins it. CORE_NOTHING, and sets *due_ns to when to ask again at the
- * latest (INT64_MAX: after the next event). Pins are taken at once, other jobs one at a time. */
+ * latest (INT64_MAX: after the next event). Records and pins are made at once, other jobs one at a
+ * time. */
 struct core_job core_next(struct core *core, int64_t now_ns, int64_t *due_ns);
 /* A pin was taken, or not: why. whole: files that it holds. */
 void core_pinned(struct core *core, struct core_unit *unit, bool pinned, const char *why,

@@ -100,6 +100,8 @@ static bool keep_whole(struct core_unit *unit)
 		return false;
 	}
 	memcpy(at, unit->files.at, unit->files.n * sizeof(*at));
+	unit->recorded = unit->recorded && unit->whole.n == unit->files.n &&
+		memcmp(unit->whole.at, at, unit->files.n * sizeof(*at)) == 0;
 	free(unit->whole.at);
 	unit->whole = (struct core_files){at, unit->files.n};
 	unit->shrunk = false;
@@ -202,6 +204,10 @@ static struct core_job next_pin(struct core *core, int64_t now_ns, int64_t *due_
 	if (unit != NULL && !keep_whole(unit)) {
 		unit->again_ns = now_ns + core->options.retry_ns;
 		unit = NULL;
+	}
+	if (unit != NULL && !unit->recorded) {
+		unit->recorded = true;
+		return (struct core_job){CORE_RECORD, .unit = unit};
 	}
 	if (unit == NULL || !has_room(core, unit)) {
 		return (struct core_job){CORE_NOTHING};

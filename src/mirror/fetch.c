@@ -20,7 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WINDOW (16u << 20) /* bytes read, verified and written at a time */
+/* Times of files may lag behind the clock by so much. A unit rests longer before it is shipped. */
+#define COARSE_NS (NS_PER_S / 10)
+#define WINDOW    (16u << 20) /* bytes read, verified and written at a time */
 
 struct fetch {
 	struct tags_root *root;     /* the opener's */
@@ -90,7 +92,8 @@ static int compare_file(void *user, const struct walk_entry *entry, bool *enter,
 	}
 	part = manifest_find_file(comparing->manifest, entry->path);
 	written_ns = entry->st->st_mtim.tv_sec * NS_PER_S + entry->st->st_mtim.tv_nsec;
-	comparing->newer = comparing->newer || written_ns > comparing->manifest->created_ns;
+	comparing->newer =
+		comparing->newer || written_ns > comparing->manifest->created_ns - COARSE_NS;
 	if (part != NULL && part->size_bytes == (uint64_t)entry->st->st_size) {
 		comparing->same++;
 	} else {

@@ -444,7 +444,10 @@ int mirror_run(const struct mirror_options *options, int *code, struct pawl_err 
 		*code = mirror.code;
 	}
 	start_deinit(&start);
-	if (rv == 0 && mirror.late) {
+	if (rv == 0 && !mirror.late && mirror.behind != NULL) {
+		uplink_stop(mirror.uplink); /* gives the bucket's prefix back */
+	}
+	if (rv == 0 && (mirror.late || mirror.behind != NULL)) {
 		_exit(mirror.code); /* threads may wait for a network that does not answer */
 	}
 	close_all(&mirror);

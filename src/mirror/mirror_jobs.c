@@ -7,6 +7,7 @@
 #include "mirror/mirror_impl.h"
 #include "mirror/pin.h"
 #include "mirror/scan.h"
+#include "mirror/sealed.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -155,7 +156,10 @@ void mirror_do_jobs(struct mirror *mirror, int64_t *due_ns)
 
 		check_pins(mirror, now_ns);
 		job = core_next(core, now_ns, due_ns);
-		if (job.kind == CORE_PIN) {
+		if (job.kind == CORE_RECORD) {
+			sealed_put(&mirror->work, job.unit->tag, job.unit->whole.at,
+				job.unit->whole.n);
+		} else if (job.kind == CORE_PIN) {
 			take_pin(mirror, job.unit, now_ns);
 		} else if (job.kind != CORE_NOTHING) {
 			begin(mirror, &job, now_ns);
@@ -211,6 +215,7 @@ static void end_unit(struct mirror *mirror, struct core_unit *unit,
 		drop_pin(mirror, held);
 	}
 	if (result->rv == 0) {
+		sealed_remove(&mirror->work, unit->tag);
 		log_line(LOG_INFO, "committed %s (step %llu)", unit->path,
 			(unsigned long long)unit->step);
 	} else if (canceled) {
@@ -284,6 +289,18 @@ static void place(struct mirror *mirror, const struct behind_result *result)
 	}
 }
 
+/* Puts a unit in place, unless the program has made one of that name meanwhile. */
+static void place_new(struct mirror *mirror, const struct behind_result *result)
+{
+	const struct core_unit *unit = core_find_unit(&mirror->core, result->path);
+
+	if (unit != NULL && unit->was_here) {
+		fetch_drop(&mirror->work, result->tag);
+	} else {
+		place(mirror, result);
+	}
+}
+
 /* Puts a whole unit in place of a damaged one, unless the program has changed it meanwhile. */
 static void replace(struct mirror *mirror, const struct behind_result *result)
 {
@@ -307,7 +324,7 @@ static void take_behind(struct mirror *mirror)
 	while (mirror->behind != NULL && behind_take(mirror->behind, &result)) {
 		switch (result.what) {
 		case BEHIND_FETCHED:
-			place(mirror, &result);
+			place_new(mirror, &result);
 			break;
 		case BEHIND_REPLACED:
 			replace(mirror, &result);

@@ -12,6 +12,7 @@
 #include "mirror/inspect_unit.h"
 #include "mirror/loose.h"
 #include "mirror/scan.h"
+#include "mirror/sealed.h"
 #include "mirror/walk.h"
 #include "mirror/workdir.h"
 
@@ -140,6 +141,7 @@ static int put_aside(struct start *start, struct start_item *item, const char *w
 
 	if (rv == 0) {
 		item->local = false;
+		sealed_remove(start->work, item->tag);
 		log_line(LOG_WARNING, "%s is not whole (%s): moved to %s", item->path, why, where);
 	}
 	return rv;
@@ -158,26 +160,40 @@ static int note_same(struct start *start, struct start_item *item, struct pawl_e
 	return rv;
 }
 
-/* Finds whether a local unit that the bucket does not have is whole, as far as one can know. */
-static bool is_whole(struct start *start, const struct start_item *item, char why[UNIT_WHY_MAX])
+/* Finds whether a local unit that the bucket does not have, with the files that were seen, is
+ * whole, as far as one can know. */
+static bool is_seen_whole(const struct start *start, const struct start_item *item,
+	const struct core_seen *seen, char why[UNIT_WHY_MAX])
 {
+	enum sealed sealed = sealed_look(start->work, item->tag, seen->files, seen->files_n);
 	char best[CKPT_TAG_MAX];
-	const struct core_seen *units;
 	enum unit_kind kind;
-	uint32_t n;
 	bool never;
+
+	if (sealed == SEALED_SHRUNK) {
+		snprintf(why, UNIT_WHY_MAX, "it was being removed");
+		return false;
+	}
+	if (!inspect_unit(&start->work->dir_fd, seen, &kind, best, &never, why)) {
+		return never; /* the program may use what cannot be mirrored */
+	}
+	if (kind == UNIT_QUIET && start->work->crashed && sealed != SEALED_WHOLE) {
+		snprintf(why, UNIT_WHY_MAX, "the last run crashed before it was committed");
+		return false;
+	}
+	return true;
+}
+
+static bool is_whole(const struct start *start, const struct start_item *item,
+	char why[UNIT_WHY_MAX])
+{
+	const struct core_seen *units;
+	uint32_t n;
 
 	units = scan_units(start->scan, &n);
 	for (uint32_t i = 0; i < n; i++) {
-		if (strcmp(units[i].path, item->path) != 0) {
-			continue;
-		}
-		if (!inspect_unit(&start->work->dir_fd, &units[i], &kind, best, &never, why)) {
-			return never; /* the program may use what cannot be mirrored */
-		}
-		if (kind == UNIT_QUIET && start->work->crashed) {
-			snprintf(why, UNIT_WHY_MAX, "the last run crashed before it was committed");
-			return false;
+		if (strcmp(units[i].path, item->path) == 0) {
+			return is_seen_whole(start, item, &units[i], why);
 		}
 	}
 	return true;
@@ -426,6 +442,7 @@ int start_run(struct start *start, struct pawl_err *err)
 	rv = rv == 0 ? ensure_newest(start, err) : rv;
 	rv = rv == 0 ? check_others(start, err) : rv;
 	if (rv == 0) {
+		sealed_clear(start->work); /* the records have served */
 		set_times(start);
 		rv = loose_list(tags_root_store(start->root), fetch_loose, &fetching, err);
 	}

@@ -175,6 +175,9 @@ const char *unit_bad_file(const char *file)
 		}
 		at += len;
 	}
+	if (strncmp(file, ".pawl/", 6) == 0) {
+		return "it is Pawl's own: give pawl.Checkpointer the bucket's address";
+	}
 	return ckpt_name_valid(file)
 		? NULL
 		: "a tag can have no file of that name (too long, too deep, or "

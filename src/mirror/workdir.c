@@ -148,6 +148,9 @@ int workdir_open(struct workdir *work, const char *dir, struct pawl_err *err)
 	}
 	rv = rv == 0 ? open_below(work, "fetch", &work->fetch_fd, err) : rv;
 	rv = rv == 0 ? open_below(work, "half", &work->half_fd, err) : rv;
+	if (rv == 0 && mkdirat(work->fd, "sealed", 0700) != 0 && errno != EEXIST) {
+		rv = pawl_err_sys(err, "make %s/sealed", work->path);
+	}
 	if (rv != 0) {
 		workdir_close(work);
 		return rv;

@@ -6,6 +6,7 @@
  *   lock     held by the mirror that runs
  *   socket   where it answers (msg.h)
  *   fetch/   units and files that are being downloaded; removed at start
+ *   sealed/  what units that wait had when they were whole (sealed.h)
  *   half/    units that a crash left unfinished: <name>.<number>
  *   running  there from the start of the program to an orderly end
  */

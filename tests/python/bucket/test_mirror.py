@@ -163,7 +163,9 @@ def test_kills_lose_nothing_that_was_committed(bucket: Server, tmp_path: Path) -
     for attempt in range(KILLS):
         words = training(folder, 1000, pause=0.2)
         with mirror(folder, root, *words, to=out) as process:
-            program.wait_until(lambda: "saved" in out.read_text(), "it trains")
+            program.wait_until(
+                lambda: "saved" in out.read_text() or "Error" in out.read_text(), "it trains"
+            )
             waits.any_moment(rng, 0, 2)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             for pid in [process.pid, *map(int, children)]:

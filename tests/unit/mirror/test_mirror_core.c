@@ -1,143 +1,6 @@
 /* The state of a mirror: when units are sealed, in which order they are shipped, what is removed
  * and when, and that nothing is called committed that is not. Time is made up. */
-#include "mirror/core.h"
-
-#include "../lib/seed.h"
-#include "base/clock.h"
-#include "base/fault.h"
-#include "base/rng.h"
-#include "pawl/err.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define UNITS 6u
-#define FILES 4u
-
-static const struct core_options usual = {.quiet_ns = 10 * NS_PER_S,
-	.settle_ns = 2 * NS_PER_S,
-	.loose_max_ns = 60 * NS_PER_S,
-	.retry_ns = NS_PER_S,
-	.retry_max_ns = 8 * NS_PER_S};
-
-/* The directory as the tests have it. */
-static struct {
-	uint64_t files[UNITS][FILES]; /* numbers of the files of unit i */
-	uint32_t files_n[UNITS];      /* 0: there is no such unit */
-	bool whole[UNITS];            /* the last file is there */
-	enum unit_kind kind;          /* kind of all units */
-	uint64_t size_bytes;          /* size of each unit */
-	uint64_t loose[2];            /* numbers of loose files; 0: not there */
-} dir;
-
-static struct core core;
-static int64_t now;
-
-static bool look(void *user, const struct core_seen *seen, enum unit_kind *kind,
-	char best[CKPT_TAG_MAX], bool *never, char why[UNIT_WHY_MAX])
-{
-	const bool *whole = seen->user;
-
-	*kind = dir.kind;
-	*never = false;
-	best[0] = '\0';
-	snprintf(why, UNIT_WHY_MAX, "%s", *whole ? "" : "half");
-	return *whole;
-}
-
-static void scan(void)
-{
-	static const struct core_inspect inspect = {look, NULL};
-	static const char *const names[] = {"log", "other"};
-	struct core_seen units[UNITS], loose[2];
-	char paths[UNITS][32];
-	uint32_t n = 0, loose_n = 0;
-
-	for (uint32_t i = 0; i < UNITS; i++) {
-		if (dir.files_n[i] > 0) {
-			snprintf(paths[i], sizeof(paths[i]), "checkpoint-%u", i);
-			units[n++] = (struct core_seen){paths[i], dir.files[i], dir.files_n[i],
-				dir.size_bytes, &dir.whole[i]};
-		}
-	}
-	for (uint32_t i = 0; i < 2; i++) {
-		if (dir.loose[i] != 0) {
-			loose[loose_n++] = (struct core_seen){names[i], &dir.loose[i], 1, 10, NULL};
-		}
-	}
-	assert_int_equal(core_scan(&core, units, n, loose, loose_n, &inspect, now, NULL), 0);
-}
-
-static void make_unit(uint32_t i, uint32_t files_n, bool whole)
-{
-	static uint64_t number;
-
-	for (uint32_t j = 0; j < files_n; j++) {
-		dir.files[i][j] = ++number;
-	}
-	dir.files_n[i] = files_n;
-	dir.whole[i] = whole;
-}
-
-static struct core_unit *unit(uint32_t i)
-{
-	char path[32];
-
-	snprintf(path, sizeof(path), "checkpoint-%u", i);
-	return core_find_unit(&core, path);
-}
-
-static void begin(const struct core_options *options)
-{
-	core_deinit(&core);
-	memset(&dir, 0, sizeof(dir));
-	dir.kind = UNIT_TRAINER;
-	dir.size_bytes = 100;
-	now = 1000 * NS_PER_S;
-	core_init(&core, options);
-}
-
-static struct core_job next(void)
-{
-	int64_t due_ns;
-
-	return core_next(&core, now, &due_ns);
-}
-
-/* Expects that the core waits until a time from now on. */
-static void expect_wait(int64_t span_ns)
-{
-	int64_t due_ns;
-	struct core_job job = core_next(&core, now, &due_ns);
-
-	assert_int_equal(job.kind, CORE_NOTHING);
-	assert_int_equal(due_ns, span_ns == INT64_MAX ? INT64_MAX : now + span_ns);
-}
-
-static struct core_unit *expect(enum core_job_kind kind, uint32_t i)
-{
-	struct core_job job = next();
-
-	assert_int_equal(job.kind, kind);
-	assert_ptr_equal(job.unit, unit(i));
-	return job.unit;
-}
-
-static void pin(uint32_t i)
-{
-	core_pinned(&core, expect(CORE_PIN, i), true, "", now);
-}
-
-static void ship(uint32_t i, bool well)
-{
-	core_shipped(&core, expect(CORE_SHIP, i), well, false, well ? "" : "no network", now);
-}
+#include "mirror_dir.h"
 
 /* ---- sealing ---- */
 
@@ -160,6 +23,30 @@ static void a_unit_is_shipped_when_whole_and_settled(void **state)
 	assert_true(unit(1)->in_bucket);
 	expect_wait(INT64_MAX);
 	assert_true(core_is_flushed(&core));
+}
+
+static void a_whole_unit_is_recorded_even_without_room(void **state)
+{
+	static const struct core_options tight = {.settle_ns = NS_PER_S,
+		.retry_ns = NS_PER_S,
+		.retry_max_ns = NS_PER_S,
+		.local_max_bytes = 150};
+	int64_t due_ns;
+
+	begin(&tight);
+	make_unit(1, 2, true);
+	make_unit(2, 2, true);
+	scan();
+	now += NS_PER_S;
+	pin(1);
+	assert_int_equal(core_next(&core, now, &due_ns).kind, CORE_RECORD);
+	expect(CORE_SHIP, 1);
+	assert_true(core.full);
+	expect_wait(INT64_MAX); /* once */
+	make_unit(2, 3, true);
+	scan();
+	now += NS_PER_S;
+	assert_int_equal(core_next(&core, now, &due_ns).kind, CORE_RECORD);
 }
 
 static void a_writer_delays_sealing(void **state)
@@ -581,7 +468,7 @@ static void a_flush_does_not_wait_for_quiet(void **state)
 	begin(&usual);
 	dir.loose[0] = 7;
 	scan();
-	assert_true(core_next(&core, now, &(int64_t){0}).kind == CORE_NOTHING);
+	assert_int_equal(next().kind, CORE_NOTHING);
 	core.flush_ns = now;
 	assert_false(core_is_flushed(&core));
 	job = next();
@@ -591,161 +478,6 @@ static void a_flush_does_not_wait_for_quiet(void **state)
 	scan();
 	core_loose_done(&core, job.loose, true, false, 7, now);
 	assert_true(core_is_flushed(&core));
-}
-
-/* ---- at random ---- */
-
-/* A shell that does anything that can happen, in any order. */
-static struct {
-	struct rng rng;
-	uint64_t published[UNITS][FILES]; /* files in the bucket, by step */
-	uint32_t published_n[UNITS];      /* number of them; 0: none */
-	uint64_t pinned[UNITS][FILES];    /* files that pins hold */
-	uint32_t pinned_n[UNITS];         /* number of them */
-	struct core_job job;              /* job under way */
-} shell;
-
-static bool one_in(uint64_t n)
-{
-	return rng_below(&shell.rng, n) == 0;
-}
-
-static void change_something(void)
-{
-	uint32_t i = (uint32_t)rng_below(&shell.rng, UNITS);
-
-	switch (rng_below(&shell.rng, 6)) {
-	case 0:
-		make_unit(i, 1 + (uint32_t)rng_below(&shell.rng, FILES), !one_in(4));
-		break;
-	case 1:
-		dir.files_n[i] -= dir.files_n[i] > 0;
-		break;
-	case 2:
-		dir.files_n[i] = 0;
-		break;
-	case 3:
-		scan();
-		break;
-	default:
-		now += (int64_t)rng_below(&shell.rng, 4 * NS_PER_S);
-	}
-}
-
-static void break_pins(void)
-{
-	for (uint32_t j = 0; j < core.units_n; j++) {
-		struct core_unit *u = core.units[j];
-
-		if (u->state == CORE_PINNED || u->state == CORE_SHIPPING) {
-			core_must_unpin(&core, u, one_in(50), now);
-		}
-	}
-}
-
-static void begin_jobs(void)
-{
-	struct core_job job;
-
-	while ((job = next()).kind == CORE_PIN) {
-		uint64_t step = job.unit->step;
-
-		memcpy(shell.pinned[step], job.unit->whole.at,
-			job.unit->whole.n * sizeof(uint64_t));
-		shell.pinned_n[step] = job.unit->whole.n;
-		core_pinned(&core, job.unit, !one_in(3), "no", now);
-	}
-	if (job.kind != CORE_NOTHING) {
-		assert_int_equal(shell.job.kind, CORE_NOTHING); /* one at a time */
-		shell.job = job;
-	}
-}
-
-static void end_shipping(struct core_unit *u)
-{
-	bool ok = !one_in(3);
-
-	if (ok) {
-		memcpy(shell.published[u->step], shell.pinned[u->step],
-			sizeof(shell.pinned[u->step]));
-		shell.published_n[u->step] = shell.pinned_n[u->step];
-	}
-	core_shipped(&core, u, ok, !ok && one_in(2), "no", now);
-}
-
-static void end_removal(struct core_unit *u)
-{
-	bool newer = false;
-
-	for (uint64_t step = u->step + 1; step < UNITS; step++) {
-		newer = newer || shell.published_n[step] > 0;
-	}
-	assert_true(newer); /* the newest of the bucket is never removed */
-	shell.published_n[u->step] = 0;
-	core_removed(&core, u, true, "", now);
-}
-
-static void end_job(void)
-{
-	if (shell.job.kind == CORE_SHIP && one_in(2)) {
-		end_shipping(shell.job.unit);
-		shell.job.kind = CORE_NOTHING;
-	} else if (shell.job.kind == CORE_REMOVE && one_in(2)) {
-		end_removal(shell.job.unit);
-		shell.job.kind = CORE_NOTHING;
-	}
-}
-
-/* What is called committed is in the bucket, with these files. */
-static void check_committed(void)
-{
-	for (uint32_t j = 0; j < core.units_n; j++) {
-		const struct core_unit *u = core.units[j];
-
-		if (u->state == CORE_COMMITTED && u->in_bucket) {
-			assert_int_equal(u->whole.n, shell.published_n[u->step]);
-			assert_memory_equal(u->whole.at, shell.published[u->step],
-				u->whole.n * sizeof(uint64_t));
-		}
-	}
-}
-
-static void random_histories(void **state)
-{
-	uint64_t seed = test_seed();
-
-	for (uint32_t round = 0; round < 300; round++) {
-		memset(&shell, 0, sizeof(shell));
-		shell.rng.state = seed + round;
-		begin(&usual);
-		core.options.local_max_bytes = one_in(2) ? 250 : 0;
-		for (uint32_t turn = 0; turn < 200; turn++) {
-			change_something();
-			break_pins();
-			begin_jobs();
-			end_job();
-			check_committed();
-		}
-	}
-}
-
-static void memory_may_run_out(void **state)
-{
-	begin(&usual);
-	for (uint64_t nth = 1; nth < 12; nth++) {
-		static const struct core_inspect inspect = {look, NULL};
-		struct core_seen seen = {"checkpoint-1", dir.files[1], 2, 10, &dir.whole[1]};
-		int rv;
-
-		make_unit(1, 2, true);
-		fault_arm("mirror.", nth, ENOMEM, false);
-		rv = core_scan(&core, &seen, 1, NULL, 0, &inspect, now, NULL);
-		fault_disarm();
-		assert_true(rv == 0 || rv == PAWL_ENOMEM);
-	}
-	scan();
-	now += 2 * NS_PER_S;
-	pin(1);
 }
 
 static int end(void **state)
@@ -758,6 +490,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_unit_is_shipped_when_whole_and_settled),
+		cmocka_unit_test(a_whole_unit_is_recorded_even_without_room),
 		cmocka_unit_test(a_writer_delays_sealing),
 		cmocka_unit_test(without_a_last_file_quiet_counts),
 		cmocka_unit_test(units_are_shipped_in_the_order_of_sealing),
@@ -779,8 +512,6 @@ int main(void)
 		cmocka_unit_test(a_log_that_never_rests_is_shipped_now_and_then),
 		cmocka_unit_test(a_crash_removes_no_loose_files),
 		cmocka_unit_test(a_flush_does_not_wait_for_quiet),
-		cmocka_unit_test(random_histories),
-		cmocka_unit_test(memory_may_run_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, end);

@@ -11,6 +11,7 @@
 #include "mirror/loose.h"
 #include "mirror/pin.h"
 #include "mirror/scan.h"
+#include "mirror/sealed.h"
 #include "mirror/walk.h"
 #include "mirror/workdir.h"
 #include "pawl/err.h"
@@ -131,8 +132,17 @@ static void make_unit(const char *path, const char *text, const char *best)
 	put(file, json);
 }
 
+static int age_file(void *user, const struct walk_entry *entry, bool *enter, struct pawl_err *why)
+{
+	static const struct timespec past[] = {{2000, 0}, {2000, 0}};
+
+	*enter = S_ISDIR(entry->st->st_mode);
+	return utimensat(entry->dir_fd, entry->name, past, 0);
+}
+
 static void ship(const char *path)
 {
+	const struct walk_ops age = {NULL, age_file, NULL};
 	struct ship_unit unit = {.job = "test"};
 	struct pin *pin;
 	uint64_t *numbers;
@@ -140,6 +150,7 @@ static void ship(const char *path)
 
 	assert_true(unit_tag(path, unit.tag));
 	assert_true(unit_step(path, &unit.step));
+	assert_int_equal(walk(work.dir_fd, path, &age, &err), 0); /* a unit rests before */
 	assert_int_equal(scan_numbers(work.dir_fd, path, &numbers, &n, &err), 0);
 	assert_int_equal(pin_take(&pin, leases, work.dir_fd, path, numbers, n, &err), 0);
 	unit.files = pin->files;
@@ -315,6 +326,61 @@ static void half_units_are_moved_aside(void **state)
 	check("../.one.pawl/half/step_3.1/weights", "perhaps half");
 }
 
+/* Records that a unit is whole, as the mirror does before it ships it. */
+static void record(const char *path)
+{
+	uint64_t *numbers;
+	uint32_t n;
+	char tag[CKPT_TAG_MAX];
+
+	assert_true(unit_tag(path, tag));
+	assert_int_equal(scan_numbers(work.dir_fd, path, &numbers, &n, &err), 0);
+	sealed_put(&work, tag, numbers, n);
+	free(numbers);
+}
+
+static void what_was_being_removed_is_not_taken_for_whole(void **state)
+{
+	struct start started;
+
+	make_unit("run/checkpoint-1", "one", "");
+	make_unit("checkpoint-2", "two", "");
+	make_unit("checkpoint-3", "three", "");
+	put("step_4/weights", "whole");
+	record("run/checkpoint-1");
+	record("checkpoint-2");
+	record("checkpoint-3");
+	record("step_4");
+	make_unit("checkpoint-3", "saved again since", "");
+	assert_int_equal(unlinkat(work.dir_fd, "run/checkpoint-1/model.safetensors", 0), 0);
+	assert_int_equal(workdir_begin(&work, &err), 0);
+	close_node(); /* a crash, before any was committed */
+	open_node("one");
+	assert_int_equal(start(&started), 0);
+	check("run/checkpoint-1/trainer_state.json", NULL);
+	check("checkpoint-2/model.safetensors", "two");
+	check("checkpoint-3/model.safetensors", "saved again since");
+	check("step_4/weights", "whole");
+}
+
+static void damaged_records_say_nothing(void **state)
+{
+	uint64_t numbers[] = {3, 5, 9};
+	int fd;
+
+	sealed_put(&work, "a", numbers, 3);
+	assert_int_equal(sealed_look(&work, "a", numbers, 3), SEALED_WHOLE);
+	assert_int_equal(sealed_look(&work, "a", numbers + 1, 2), SEALED_SHRUNK);
+	assert_int_equal(sealed_look(&work, "a", (uint64_t[]){3, 4, 5, 9}, 4), SEALED_UNKNOWN);
+	assert_int_equal(sealed_look(&work, "a", (uint64_t[]){3, 5, 10}, 3), SEALED_UNKNOWN);
+	fd = openat(work.fd, "sealed/a", O_WRONLY);
+	assert_int_equal(pwrite(fd, "x", 1, 9), 1);
+	close(fd);
+	assert_int_equal(sealed_look(&work, "a", numbers + 1, 2), SEALED_UNKNOWN);
+	sealed_remove(&work, "a");
+	assert_int_equal(sealed_look(&work, "a", numbers, 3), SEALED_UNKNOWN);
+}
+
 static void without_a_crash_quiet_units_stay(void **state)
 {
 	struct start started;
@@ -419,6 +485,8 @@ int main(void)
 		TEST(loose_files_come_back),
 		TEST(latest_names_what_is_there),
 		TEST(half_units_are_moved_aside),
+		TEST(what_was_being_removed_is_not_taken_for_whole),
+		TEST(damaged_records_say_nothing),
 		TEST(without_a_crash_quiet_units_stay),
 		TEST(damaged_local_units_are_fetched_again),
 		TEST(newer_local_units_stay),

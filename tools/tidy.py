@@ -35,6 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "src/base": set(),
     "src/io": {"base"},
     "src/store/object": {"base"},
+    "src/store/google": {"store/object"},
     "src/store": {"io", "store/object"},
     "src/adapt": {"base"},
     "src/pipe": {"base"},
@@ -101,6 +102,7 @@ PURE_ROOMS: dict[str, set[str]] = {
     "src/sched/jobfile": set(),
     "src/sched/policy": set(),
     "src/sched/sim": {"csv.c", "profile.c"},
+    "src/store/google": {"auth_google.c", "cred_google.c"},
     "src/store/object": {
         "cred_aws.c",
         "cred_fresh.c",

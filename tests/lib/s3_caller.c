@@ -2,6 +2,7 @@
 #include "s3_caller.h"
 
 #include "base/clock.h"
+#include "s3_google.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ void s3_caller_scope(const struct s3_request *request, unsigned nth, char out[64
 	const char *at = text != NULL ? strstr(text, "Credential=") : NULL;
 
 	out[0] = '\0';
-	if (at == NULL || strncmp(text, "AWS4-HMAC-SHA256 ", 17) != 0) {
+	if (at == NULL || (strncmp(text, "AWS4-HMAC-SHA256 ", 17) != 0 && !s3_google_is(request))) {
 		return;
 	}
 	at += strlen("Credential=");
@@ -35,7 +36,8 @@ int64_t s3_caller_now_s(const struct s3_settings *settings)
 /* Returns whether the time that the request was signed at is too far off. */
 static bool is_skewed(const struct s3_settings *settings, const struct s3_request *request)
 {
-	const char *date = s3_request_field(request, "x-amz-date");
+	const char *date =
+		s3_request_field(request, s3_google_is(request) ? "x-goog-date" : "x-amz-date");
 	struct tm tm = {0};
 	int64_t off_s;
 

@@ -21,6 +21,7 @@ struct object {
 	size_t len_bytes;
 	char etag[ETAG_MAX]; /* with quotes */
 	char sum[SUM_MAX];   /* CRC-32C in base64; of parts, that of their CRCs, and "-n" */
+	unsigned version;    /* number of the write that made it */
 };
 
 struct part {
@@ -130,8 +131,9 @@ static struct object *keep_object(struct s3_objects *objects, const char *key, u
 	free(object->bytes);
 	object->bytes = bytes;
 	object->len_bytes = len_bytes;
+	object->version = ++objects->versions;
 	snprintf(object->etag, sizeof(object->etag), parts_n > 0 ? "\"%032x-%u\"" : "\"%032x\"",
-		++objects->versions, parts_n);
+		object->version, parts_n);
 	return object;
 }
 
@@ -142,6 +144,18 @@ bool s3_objects_hold(const struct s3_objects *objects, const char *key, const vo
 
 	return object != NULL && object->len_bytes == len_bytes && object->bytes != NULL &&
 		(len_bytes == 0 || memcmp(object->bytes, bytes, len_bytes) == 0);
+}
+
+struct s3_look s3_objects_look(const struct s3_objects *objects, const char *key)
+{
+	const struct object *object = find_object(objects, key);
+	struct s3_look look = {0};
+
+	if (object != NULL) {
+		look.version = object->version;
+		s3_write_base64(crc32c(0, object->bytes, object->len_bytes), look.sum);
+	}
+	return look;
 }
 
 /* Compares an If-Match with an etag. */

@@ -13,6 +13,12 @@ void s3_objects_clear(struct s3_objects *objects);
 /* Carries a request out. */
 void s3_objects_do(struct s3_objects *objects, const struct s3_settings *settings,
 	const struct s3_request *request, struct s3_answer *answer);
+/* What is known of an object. */
+struct s3_look {
+	unsigned version; /* number of the write that made it; 0: it is not there */
+	char sum[9];      /* CRC-32C of all its bytes, in base64 */
+};
+struct s3_look s3_objects_look(const struct s3_objects *objects, const char *key);
 /* Puts an object; copies the bytes. */
 void s3_objects_put(struct s3_objects *objects, const char *key, const void *bytes,
 	size_t len_bytes);

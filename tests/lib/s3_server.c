@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "s3_caller.h"
+#include "s3_google.h"
 #include "s3_objects.h"
 #include "s3_pace.h"
 
@@ -465,7 +466,8 @@ static void carry_out(struct conn *conn, const struct s3_request *request, struc
 		return;
 	}
 	pthread_mutex_lock(&server->lock);
-	s3_objects_do(server->objects, &conn->settings, request, answer);
+	(s3_google_is(request) ? s3_google_do : s3_objects_do)(server->objects, &conn->settings,
+		request, answer);
 	pthread_mutex_unlock(&server->lock);
 }
 
@@ -662,6 +664,9 @@ void s3_server_setenv(const struct s3_server *server)
 	setenv("AWS_ENDPOINT_URL", server->endpoint, 1);
 	setenv("AWS_ACCESS_KEY_ID", S3_KEY_ID, 1);
 	setenv("AWS_SECRET_ACCESS_KEY", S3_SECRET, 1);
+	setenv("STORAGE_EMULATOR_HOST", server->endpoint, 1);
+	setenv("GS_ACCESS_KEY_ID", S3_KEY_ID, 1);
+	setenv("GS_SECRET_ACCESS_KEY", S3_SECRET, 1);
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
 	setenv("AWS_CONFIG_FILE", "/nonexistent/config", 1);

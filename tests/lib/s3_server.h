@@ -3,6 +3,8 @@
  * memory. It does what the API documents, checks no signature, and does wrong what a test asks for.
  * Real servers, and vectors of signatures, are in other tests.
  *
+ * A request that is signed for Google's XML API is treated as by that: see s3_google.h.
+ *
  * It has one bucket, S3_BUCKET. Each connection has a thread, so a test may use it from any thread.
  */
 #ifndef TEST_S3_SERVER_H
@@ -17,7 +19,8 @@
 #define S3_SECRET   "hush-secret"
 #define S3_PART     ((uint64_t)5 << 20) /* bytes of every part but the last, at least */
 #define S3_ADDRESS  "s3://" S3_BUCKET
-#define S3_KEPT_MAX (1u << 20) /* bytes of a body that is always kept, at most */
+#define S3_KEPT_MAX (1u << 20)        /* bytes of a body that is always kept, at most */
+#define GS_ADDRESS  "gs://" S3_BUCKET /* S3_BUCKET by Google's API */
 
 struct s3_server;
 
@@ -120,7 +123,7 @@ struct s3_counts {
 struct s3_server *s3_server_start(void);
 /* Ends all connections. */
 void s3_server_stop(struct s3_server *server);
-/* Points the environment's AWS_ variables at the server, and nowhere else. */
+/* Points the environment's AWS_ and Google's variables at the server, and nowhere else. */
 void s3_server_setenv(const struct s3_server *server);
 const char *s3_server_endpoint(const struct s3_server *server);
 /* Changes how requests are treated that come from now on. */

@@ -37,5 +37,7 @@ int auth_aws_open(const struct object_url *url, const struct cred_io *io, struct
 	struct pawl_err *err);
 int auth_azure_open(const struct object_url *url, const struct cred_io *io,
 	struct object_auth **auth, struct pawl_err *err);
+int auth_google_open(const struct object_url *url, const struct cred_io *io,
+	struct object_auth **auth, struct pawl_err *err);
 
 #endif

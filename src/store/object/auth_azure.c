@@ -27,21 +27,6 @@ static void close_azure(struct object_auth *auth)
 	free(auth);
 }
 
-/* Sets a token, unless others could read it on its way. */
-static int sign_token(struct object_request *request, const char *token, int64_t now_s,
-	struct pawl_err *err)
-{
-	char endpoint[sizeof(request->host) + 8];
-
-	snprintf(endpoint, sizeof(endpoint), "http://%s", request->host);
-	if (!request->tls && !cred_is_near(endpoint)) {
-		return pawl_err_set(err, PAWL_EINVAL, "tokens go by https only: the endpoint is %s",
-			endpoint);
-	}
-	sign_azure_token(request, token, now_s);
-	return 0;
-}
-
 static int sign(struct object_auth *auth, struct object_request *request, const char *region,
 	uint64_t body_bytes, int64_t now_s, struct pawl_err *err)
 {
@@ -52,7 +37,10 @@ static int sign(struct object_auth *auth, struct object_request *request, const 
 		return rv;
 	}
 	if (secret->kind == CRED_TOKEN) {
-		rv = sign_token(request, secret->token.token, now_s, err);
+		rv = cred_check_private(request, err);
+		if (rv == 0) {
+			sign_azure_token(request, secret->token.token, now_s);
+		}
 	} else if (secret->kind == CRED_SAS) {
 		sign_azure_sas(request, secret->sas);
 	} else {

@@ -360,23 +360,12 @@ static bool marks_folder(const struct object_op *op)
 
 static int read_got(struct object_op *op, struct pawl_err *err)
 {
-	const char *encoding = http_header(&op->call, "content-encoding");
-	int rv = 0;
+	int rv;
 
-	if (encoding != NULL && encoding[0] != '\0' && strcmp(encoding, "identity") != 0) {
-		return dialect_nonsense(op, "an encoding that was not asked for", err);
-	}
-	if (op->call.status != 200 && op->call.status != 206) {
-		return dialect_nonsense(op, "no object", err);
-	}
 	if (marks_folder(op)) {
 		return pawl_err_set(err, PAWL_ENOENT, "a folder, and no object");
 	}
-	if (op->len_bytes > 0) {
-		rv = dialect_read_range(op, err);
-	} else {
-		op->size_bytes = op->write != NULL ? op->got_bytes : op->call.text_bytes;
-	}
+	rv = dialect_read_body(op, NULL, err);
 	return rv != 0 ? rv : dialect_read_etag(op, err);
 }
 

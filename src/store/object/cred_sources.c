@@ -90,19 +90,21 @@ static void trim_end(char *text)
 
 int cred_read_token(const struct cred_io *io, const char *path, char **token, struct pawl_err *err)
 {
-	int rv = io->read_file(io->user, path, CRED_TOKEN_FILE_MAX, token, err);
+	char *text;
+	int rv = io->read_file(io->user, path, CRED_TOKEN_FILE_MAX, &text, err);
 
 	if (rv != 0) {
 		rv = rv == PAWL_ENOENT ? PAWL_EIO : rv; /* the source is there, but broken */
 		return pawl_err_prefix(err, rv, "token file");
 	}
-	trim_end(*token);
-	if ((*token)[0] != '\0' && !cred_has_control(*token)) {
+	trim_end(text);
+	if (text[0] != '\0' && !cred_has_control(text)) {
+		*token = text;
 		return 0;
 	}
 	rv = pawl_err_set(err, PAWL_EIO, "token file %s %s", path,
-		(*token)[0] == '\0' ? "is empty" : "holds more than one line");
-	cred_wipe(*token);
+		text[0] == '\0' ? "is empty" : "holds more than one line");
+	cred_wipe(text);
 	return rv;
 }
 
@@ -327,6 +329,17 @@ bool cred_is_near(const char *endpoint)
 	}
 	snprintf(text, sizeof(text), "%.*s", (int)len_bytes, host);
 	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+int cred_check_private(const struct object_request *request, struct pawl_err *err)
+{
+	char endpoint[sizeof(request->host) + 8];
+
+	snprintf(endpoint, sizeof(endpoint), "http://%s", request->host);
+	return request->tls || cred_is_near(endpoint)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "tokens go by https only: the endpoint is %s",
+			  endpoint);
 }
 
 /* Finds out where the container's endpoint is. */

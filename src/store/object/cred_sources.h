@@ -36,6 +36,8 @@ bool cred_home_path(const struct cred_io *io, const char *path, char *out, size_
 /* Returns whether an endpoint of http, "http://HOST[:PORT]", may be told secrets: nobody else can
  * listen in. */
 bool cred_is_near(const char *endpoint);
+/* Checks that nobody else can listen to a request, which is about to get a token. PAWL_EINVAL. */
+int cred_check_private(const struct object_request *request, struct pawl_err *err);
 /* Reads a token from a file, which may be replaced at any time: so read it each time. *token is the
  * caller's to wipe. PAWL_EIO: it cannot be read, or holds no token; PAWL_ELIMIT, PAWL_ENOMEM. */
 int cred_read_token(const struct cred_io *io, const char *path, char **token, struct pawl_err *err);

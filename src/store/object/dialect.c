@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +83,9 @@ bool dialect_read_number(const char *text, uint64_t *number)
 	return *end == '\0';
 }
 
-int dialect_read_range(struct object_op *op, struct pawl_err *err)
+/* Reads the size of the whole object from the answer to a ranged GET, and checks that these are the
+ * bytes that were asked for. */
+static int read_range(struct object_op *op, struct pawl_err *err)
 {
 	const char *range = http_header(&op->call, "content-range");
 	const char *slash = range != NULL ? strchr(range, '/') : NULL;
@@ -111,4 +114,45 @@ int dialect_read_etag(struct object_op *op, struct pawl_err *err)
 		return dialect_nonsense(op, "no usable etag", err);
 	}
 	return 0;
+}
+
+int dialect_read_body(struct object_op *op, const char *plain, struct pawl_err *err)
+{
+	const char *encoding = http_header(&op->call, "content-encoding");
+
+	if (encoding != NULL && encoding[0] != '\0' && strcmp(encoding, "identity") != 0 &&
+		(plain == NULL || strcmp(encoding, plain) != 0)) {
+		return dialect_nonsense(op, "an encoding that was not asked for", err);
+	}
+	if (op->call.status != 200 && op->call.status != 206) {
+		return dialect_nonsense(op, "no object", err);
+	}
+	if (op->len_bytes > 0) {
+		return read_range(op, err);
+	}
+	op->size_bytes = op->write != NULL ? op->got_bytes : op->call.text_bytes;
+	return 0;
+}
+
+void dialect_write_crc(uint32_t crc, char text[DIALECT_CRC_MAX])
+{
+	const unsigned char bytes[4] = {(unsigned char)(crc >> 24), (unsigned char)(crc >> 16),
+		(unsigned char)(crc >> 8), (unsigned char)crc};
+
+	EVP_EncodeBlock((unsigned char *)text, bytes, sizeof(bytes));
+}
+
+bool dialect_read_crc(const char *text, uint32_t *crc)
+{
+	unsigned char bytes[6]; /* two too many: the text is padded */
+	char again[DIALECT_CRC_MAX];
+
+	if (strlen(text) != DIALECT_CRC_MAX - 1 ||
+		EVP_DecodeBlock(bytes, (const unsigned char *)text, DIALECT_CRC_MAX - 1) < 0) {
+		return false;
+	}
+	*crc = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 |
+		bytes[3];
+	dialect_write_crc(*crc, again);
+	return strcmp(again, text) == 0;
 }

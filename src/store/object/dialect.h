@@ -38,6 +38,7 @@ struct object_dialect {
 };
 
 #define OBJECT_MESSAGE_MAX 256u
+#define DIALECT_CRC_MAX    9u /* bytes of a CRC-32C in base64, terminator included */
 
 #define BUILD_DONE 1
 
@@ -70,13 +71,20 @@ bool dialect_keep(char *to, size_t size_bytes, const char *text);
 int dialect_nonsense(struct object_op *op, const char *what, struct pawl_err *err);
 /* Reads a number of decimal digits. Returns false if text is none, or NULL. */
 bool dialect_read_number(const char *text, uint64_t *number);
-/* Reads the size of the whole object from the answer to a ranged GET, and checks that these are the
- * bytes that were asked for. */
-int dialect_read_range(struct object_op *op, struct pawl_err *err);
+/* Checks that the answer to a GET is an object, with the range that was asked for, in no encoding,
+ * and reads the size of the whole object. plain: an encoding that counts as none; NULL: there is no
+ * such. */
+int dialect_read_body(struct object_op *op, const char *plain, struct pawl_err *err);
 /* Reads the etag of the answer, which must have one. */
 int dialect_read_etag(struct object_op *op, struct pawl_err *err);
 
+/* Writes a CRC-32C in base64, big endian, as services have it. */
+void dialect_write_crc(uint32_t crc, char text[DIALECT_CRC_MAX]);
+/* Reads one. Returns false if the text is none. */
+bool dialect_read_crc(const char *text, uint32_t *crc);
+
 extern const struct object_dialect s3_dialect;
 extern const struct object_dialect azure_dialect;
+extern const struct object_dialect gs_dialect;
 
 #endif

@@ -201,16 +201,28 @@ static size_t take_header(char *line, size_t size, size_t n, void *user)
 	return size * n;
 }
 
-const char *http_header(const struct http_call *call, const char *name)
+const char *http_next_header(const struct http_call *call, const char *name, const char *after)
 {
-	const char *at = call->headers;
-	const char *found = NULL;
+	const char *at = after != NULL ? after + strlen(after) + 1 : call->headers;
 
 	while (at < call->headers + call->headers_n) {
 		const char *value = at + strlen(at) + 1;
 
-		found = strcmp(at, name) == 0 ? value : found;
+		if (strcmp(at, name) == 0) {
+			return value;
+		}
 		at = value + strlen(value) + 1;
+	}
+	return NULL;
+}
+
+const char *http_header(const struct http_call *call, const char *name)
+{
+	const char *found = NULL;
+	const char *next;
+
+	while ((next = http_next_header(call, name, found)) != NULL) {
+		found = next;
 	}
 	return found;
 }

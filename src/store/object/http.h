@@ -82,7 +82,10 @@ struct http_call *http_reap(struct http_pool *http, int timeout_ms);
 void http_pool_wake(struct http_pool *http);
 /* Ends a call that is in flight; it is not reaped. */
 void http_cancel(struct http_pool *http, struct http_call *call);
-/* Returns the value of the answer's header, or NULL. name: in lower case. */
+/* Returns the last value of the answer's header, or NULL. name: in lower case. */
 const char *http_header(const struct http_call *call, const char *name);
+/* Returns the next value of a header that may come several times: behind one that was returned, or
+ * the first one (after NULL). NULL: there is none. */
+const char *http_next_header(const struct http_call *call, const char *name, const char *after);
 
 #endif

@@ -44,6 +44,17 @@ struct object_client {
 	int64_t failing_ns; /* since when the endpoint takes nothing; 0: it does */
 };
 
+static const struct service {
+	const char *scheme; /* addresses of the service begin with it */
+	const struct object_dialect *dialect;
+	int (*auth_open)(const struct object_url *url, const struct cred_io *io,
+		struct object_auth **auth, struct pawl_err *err);
+} services[] = {
+	[OBJECT_S3] = {"s3", &s3_dialect, auth_aws_open},
+	[OBJECT_GCS] = {"gs", &gs_dialect, auth_google_open},
+	[OBJECT_AZURE] = {"azure", &azure_dialect, auth_azure_open},
+};
+
 /* ---- opening ---- */
 
 static int locate(struct object_client *client, const char *region, struct pawl_err *err)
@@ -71,8 +82,7 @@ static int open_parts(struct object_client *client, struct pawl_err *err)
 		rv = cred_net_open(&client->net, &http, &io, err);
 	}
 	if (rv == 0) {
-		rv = url->service == OBJECT_AZURE ? auth_azure_open(url, &io, &client->auth, err)
-						  : auth_aws_open(url, &io, &client->auth, err);
+		rv = services[url->service].auth_open(url, &io, &client->auth, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -89,16 +99,12 @@ int object_open(const struct object_url *url, const struct object_options *optio
 	struct object_client *c;
 	int rv;
 
-	if (url->service == OBJECT_GCS) {
-		return pawl_err_set(err, PAWL_ENOTSUP,
-			"%s: buckets of this service cannot be used yet", url->bucket);
-	}
 	c = FAULT_MEM("object.open", calloc(1, sizeof(*c)));
 	if (c == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to open a bucket");
 	}
 	c->place.url = *url;
-	c->dialect = url->service == OBJECT_AZURE ? &azure_dialect : &s3_dialect;
+	c->dialect = services[url->service].dialect;
 	c->options = *options;
 	window_init(&c->window, options->connections, (uint64_t)clock_mono_ns());
 	rv = open_parts(c, err);
@@ -271,11 +277,8 @@ static const char *name_verb(enum object_verb verb)
 /* Prefixes the error of an operation with what was being done to what. */
 static int name_error(const struct object_client *client, struct object_op *op, int rv)
 {
-	static const char *const schemes[] =
-		{[OBJECT_S3] = "s3", [OBJECT_GCS] = "gs", [OBJECT_AZURE] = "azure"};
-
 	return pawl_err_prefix(&op->err, rv, "%s %s://%s%s%s/%s", name_verb(op->verb),
-		schemes[client->place.url.service], client->place.url.account,
+		services[client->place.url.service].scheme, client->place.url.account,
 		client->place.url.account[0] != '\0' ? "/" : "", client->place.url.bucket, op->key);
 }
 

@@ -1,8 +1,8 @@
 /*
  * Operations on the objects of one bucket, many at a time: each is signed when it is sent, tried
- * again while that makes sense, and ends exactly once. Behind it, a dialect (s3.c) says what an
- * operation looks like as a request, and what an answer means; cred_*.c have the credentials;
- * http.c sends.
+ * again while that makes sense, and ends exactly once. Behind it, a dialect (s3.c, gs.c, azure.c)
+ * says what an operation looks like as a request, and what an answer means; auth_*.c have the
+ * credentials; http.c sends.
  *
  * A client and its operations belong to one thread at a time.
  */
@@ -94,7 +94,8 @@ struct object_op {
 	 * PAWL_ETIMEDOUT; PAWL_EINVAL; PAWL_ENOMEM */
 	int rv;
 	struct pawl_err err;
-	char etag[OBJECT_ETAG_MAX];        /* PUT, PART, COMPLETE, GET, HEAD: with its quotes */
+	char etag[OBJECT_ETAG_MAX];        /* PUT, PART, COMPLETE, GET, HEAD: with its quotes,
+					    * if it has some; COMPLETE: "": not told */
 	uint64_t size_bytes;               /* HEAD, and GET: of the whole object */
 	char *text;                        /* GET: owned by the caller, NUL behind it, or NULL */
 	size_t text_bytes;                 /* GET */
@@ -125,8 +126,7 @@ struct object_options {
 	int64_t stall_ns;
 };
 
-/* Opens a bucket; asks nothing of it yet. PAWL_EINVAL: the environment or a profile is wrong;
- * PAWL_ENOTSUP: no client for this service. */
+/* Opens a bucket; asks nothing of it yet. PAWL_EINVAL: the environment or a profile is wrong. */
 int object_open(const struct object_url *url, const struct object_options *options,
 	struct object_client **client, struct pawl_err *err);
 /* Cancels what is in flight. NULL is fine. */

@@ -1,6 +1,7 @@
-/* Signature Version 4: see sign_aws.h. A request is written in a canonical form, whose hash is
- * signed together with time, region and service, by a key that is derived from the same. If a part
- * fits nowhere, or OpenSSL has no memory, the request gets full and no signature. */
+/* Signature Version 4, and Google's kind of it: see sign_aws.h. A request is written in a canonical
+ * form, whose hash is signed together with time, region and service, by a key that is derived from
+ * the same. If a part fits nowhere, or OpenSSL has no memory, the request gets full and no
+ * signature. */
 #include "store/object/sign_aws.h"
 
 #include "store/object/object_request.h"
@@ -28,6 +29,20 @@ _Static_assert(CANONICAL_MAX >
 		REQUEST_PATH_MAX + 2 * REQUEST_QUERY_MAX + REQUEST_TEXT_MAX + 2 * NAMES_MAX,
 	"all that a request can hold has a canonical form");
 
+/* What a vendor calls things. */
+struct vendor {
+	const char *first;     /* stands before the secret */
+	const char *algorithm; /* name of the kind of signature */
+	const char *last;      /* ends the scope */
+	const char *date;      /* header with the time */
+	const char *payload;   /* header with the body's hash */
+};
+
+static const struct vendor aws = {"AWS4", "AWS4-HMAC-SHA256", "aws4_request", "x-amz-date",
+	"x-amz-content-sha256"};
+static const struct vendor google = {"GOOG4", "GOOG4-HMAC-SHA256", "goog4_request", "x-goog-date",
+	"x-goog-content-sha256"};
+
 /* A text that grows. */
 struct text {
 	char *bytes;       /* ends with a NUL */
@@ -38,6 +53,7 @@ struct text {
 
 /* Everything that a signature is made of. */
 struct signing {
+	const struct vendor *vendor;
 	const struct object_request *request; /* with all headers but authorization */
 	struct request_header headers[REQUEST_HEADERS_MAX + 1]; /* with Host, in order of names */
 	uint32_t headers_n;                                     /* entries in headers */
@@ -95,12 +111,12 @@ static bool derive(unsigned char key[HASH_BYTES], const char *text, size_t len)
 }
 
 /* Derives the key of a day, region and service from the secret. */
-static bool derive_key(unsigned char key[HASH_BYTES], const char *secret, const char *date,
-	const char *region, const char *service)
+static bool derive_key(const struct vendor *vendor, unsigned char key[HASH_BYTES],
+	const char *secret, const char *date, const char *region, const char *service)
 {
 	char first[SECRET_MAX];
 	unsigned char out[EVP_MAX_MD_SIZE];
-	int len = snprintf(first, sizeof(first), "AWS4%s", secret);
+	int len = snprintf(first, sizeof(first), "%s%s", vendor->first, secret);
 	bool done = len > 0 && (size_t)len < sizeof(first) &&
 		HMAC(EVP_sha256(), first, len, (const unsigned char *)date, DAY_BYTES, out, NULL) !=
 			NULL;
@@ -109,7 +125,8 @@ static bool derive_key(unsigned char key[HASH_BYTES], const char *secret, const 
 	memcpy(key, out, done ? HASH_BYTES : 0);
 	OPENSSL_cleanse(out, sizeof(out));
 	return done && derive(key, region, strlen(region)) &&
-		derive(key, service, strlen(service)) && derive(key, "aws4_request", 12);
+		derive(key, service, strlen(service)) &&
+		derive(key, vendor->last, strlen(vendor->last));
 }
 
 /* ---- the canonical request ---- */
@@ -211,10 +228,11 @@ static bool sign(struct signing *s, const char *secret, const char *region, cons
 	struct text text = {to_sign, sizeof(to_sign), 0, false};
 	bool done = write_canonical(s, payload, hex);
 
-	add(&scope, "%.*s/%s/%s/aws4_request", (int)DAY_BYTES, s->date, region, service);
-	add(&text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", s->date, s->scope, hex);
+	add(&scope, "%.*s/%s/%s/%s", (int)DAY_BYTES, s->date, region, service, s->vendor->last);
+	add(&text, "%s\n%s\n%s\n%s", s->vendor->algorithm, s->date, s->scope, hex);
 	done = done && !scope.full && !text.full &&
-		derive_key(key, secret, s->date, region, service) && derive(key, to_sign, text.n);
+		derive_key(s->vendor, key, secret, s->date, region, service) &&
+		derive(key, to_sign, text.n);
 	for (size_t i = 0; done && i < HASH_BYTES; i++) {
 		snprintf(signature + 2 * i, 3, "%02x", key[i]);
 	}
@@ -222,30 +240,47 @@ static bool sign(struct signing *s, const char *secret, const char *region, cons
 	return done;
 }
 
-void sign_aws(struct object_request *request, const struct sign_aws_key *key, const char *region,
-	const char *service, const char *payload, int64_t now_s)
+/* Signs a request that has the other headers of the vendor. */
+static void sign_all(struct signing *s, struct object_request *request,
+	const struct sign_aws_key *key, const char *region, const char *service,
+	const char *payload, int64_t now_s)
 {
-	struct signing s = {.request = request};
 	char signature[HEX_MAX];
 
-	request_drop_header(request, "x-amz-date");
-	request_drop_header(request, "x-amz-content-sha256");
-	request_drop_header(request, "x-amz-security-token");
+	request_drop_header(request, s->vendor->date);
+	request_drop_header(request, s->vendor->payload);
 	request_drop_header(request, "authorization");
-	if (!write_date(s.date, now_s)) {
+	if (!write_date(s->date, now_s)) {
 		request->full = true;
 		return;
 	}
-	request_add_header(request, "x-amz-date", "%s", s.date);
-	request_add_header(request, "x-amz-content-sha256", "%s", payload);
-	if (key->token[0] != '\0') {
-		request_add_header(request, "x-amz-security-token", "%s", key->token);
-	}
-	if (request->full || !sign(&s, key->secret, region, service, payload, signature)) {
+	request_add_header(request, s->vendor->date, "%s", s->date);
+	request_add_header(request, s->vendor->payload, "%s", payload);
+	if (request->full || !sign(s, key->secret, region, service, payload, signature)) {
 		request->full = true;
 		return;
 	}
 	request_add_header(request, "authorization",
-		"AWS4-HMAC-SHA256 Credential=%s/%s, SignedHeaders=%s, Signature=%s", key->id,
-		s.scope, s.names, signature);
+		"%s Credential=%s/%s, SignedHeaders=%s, Signature=%s", s->vendor->algorithm,
+		key->id, s->scope, s->names, signature);
+}
+
+void sign_aws(struct object_request *request, const struct sign_aws_key *key, const char *region,
+	const char *service, const char *payload, int64_t now_s)
+{
+	struct signing s = {.vendor = &aws, .request = request};
+
+	request_drop_header(request, "x-amz-security-token");
+	if (key->token[0] != '\0') {
+		request_add_header(request, "x-amz-security-token", "%s", key->token);
+	}
+	sign_all(&s, request, key, region, service, payload, now_s);
+}
+
+void sign_google(struct object_request *request, const struct sign_aws_key *key, const char *region,
+	int64_t now_s)
+{
+	struct signing s = {.vendor = &google, .request = request};
+
+	sign_all(&s, request, key, region, "storage", SIGN_AWS_UNSIGNED, now_s);
 }

@@ -81,9 +81,25 @@ static void change_unseen(const struct ship_file *file, uint64_t off)
 	assert_int_equal(futimens(file->fd, times), 0);
 }
 
+/* How a server tells what it has. */
+struct telling {
+	const char *address; /* address of the root, whose scheme chooses the API */
+	struct s3_settings settings;
+};
+
+#define ROOT S3_ADDRESS "/p"
+
+/* A server that tells CRCs, one that tells MD5s by its etags, and Google, which tells MD5s of parts
+ * and CRCs of objects. */
+static const struct telling tellings[] = {{ROOT, {.tells_md5 = false}}, {ROOT, {.tells_md5 = true}},
+	{GS_ADDRESS "/p", {.tells_md5 = false}}};
+#define TELLINGS_N (sizeof(tellings) / sizeof(tellings[0]))
+
+static const char *address; /* address of the root */
+
 static void open_root(void)
 {
-	OK(tags_root_open(S3_ADDRESS "/p", NULL, true, &root, &err));
+	OK(tags_root_open(address, NULL, true, &root, &err));
 	OK(tags_root_lock(root, "test", false, &err));
 }
 
@@ -92,6 +108,7 @@ static int begin(void **state)
 	s3_server_setenv(server);
 	s3_server_clear(server);
 	behave(&(struct s3_settings){.hook = NULL});
+	address = ROOT;
 	open_root();
 	make_file(0, "deep/er/weights", 3 * PART + 5);
 	make_file(1, "model", PART + MIB + 123);
@@ -173,18 +190,22 @@ static void a_change_after_the_last_read_is_not_published(void **state)
 	check_unit();
 }
 
-/* A server that tells CRCs, and one that tells MD5s by its etags. */
-static const struct s3_settings telling[] = {{.tells_md5 = false}, {.tells_md5 = true}};
+/* Opens the root anew, on an empty server. */
+static void begin_telling(const struct telling *telling)
+{
+	tags_root_close(root);
+	s3_server_clear(server);
+	behave(&telling->settings);
+	address = telling->address;
+	open_root();
+}
 
 static void parts_that_are_there_are_not_sent_again(void **state)
 {
-	for (size_t i = 0; i < 2; i++) {
-		s3_server_clear(server);
-		behave(&telling[i]);
+	for (size_t i = 0; i < TELLINGS_N; i++) {
+		begin_telling(&tellings[i]);
 		settings.page_max = 2;
 		behave(&settings);
-		tags_root_close(root);
-		open_root();
 		FAILS(PAWL_ECANCELED, ship(2 * PART + MIB));
 		expect_no_tag();
 		assert_int_equal(open_uploads(), 1);
@@ -199,11 +220,8 @@ static void parts_that_are_there_are_not_sent_again(void **state)
 
 static void files_that_are_there_are_not_sent_again(void **state)
 {
-	for (size_t i = 0; i < 2; i++) {
-		s3_server_clear(server);
-		behave(&telling[i]);
-		tags_root_close(root);
-		open_root();
+	for (size_t i = 0; i < TELLINGS_N; i++) {
+		begin_telling(&tellings[i]);
 		FAILS(PAWL_ECANCELED, ship(4 * PART + MIB + 5 + 123));
 		expect_no_tag();
 		assert_int_equal(open_uploads(), 0);
@@ -227,11 +245,8 @@ static void what_no_checksum_shows_is_sent_again(void **state)
 
 static void other_bytes_are_never_taken_for_ours(void **state)
 {
-	for (size_t i = 0; i < 2; i++) {
-		s3_server_clear(server);
-		behave(&telling[i]);
-		tags_root_close(root);
-		open_root();
+	for (size_t i = 0; i < TELLINGS_N; i++) {
+		begin_telling(&tellings[i]);
 		FAILS(PAWL_ECANCELED, ship(2 * PART + MIB));
 		change_unseen(&files[0], 17);
 		OK(ship(UINT64_MAX));

@@ -27,7 +27,7 @@ static struct store *store;
 static struct pawl_err err;
 static char root[64];            /* root of a posix store */
 static uint64_t buckets;         /* opened so far */
-static struct s3_server *server; /* has the buckets, unless PAWL_TEST_BUCKET names one */
+static struct s3_server *server; /* has the buckets, but for one that PAWL_TEST_BUCKET names */
 
 /* ---- the stores ---- */
 
@@ -125,6 +125,16 @@ static int open_bucket(void **state)
 
 	snprintf(address, sizeof(address), "%s/%d-%" PRIu64, bucket != NULL ? bucket : S3_ADDRESS,
 		(int)getpid(), ++buckets);
+	return store_bucket_open(address, &store, &err);
+}
+
+/* On the own server, whatever PAWL_TEST_BUCKET names. */
+static int open_gs_bucket(void **state)
+{
+	char address[512];
+
+	s3_server_setenv(server);
+	snprintf(address, sizeof(address), GS_ADDRESS "/%" PRIu64, ++buckets);
 	return store_bucket_open(address, &store, &err);
 }
 
@@ -721,18 +731,16 @@ static const struct behaviour behaviours[] = {
 static const struct kind kinds[] = {
 	{"posix io_uring", open_posix_uring, close_posix},
 	{"posix threads", open_posix_threads, close_posix},
-	{"posix split", open_posix_split, close_split},
-	{"mem", open_mem, close_any},
-	{"fault", open_fault, close_any},
-	{"flat mem", open_flat, close_any},
-	{"flat fault", open_flat_fault, close_any},
-	{"bucket", open_bucket, close_bucket},
+	{"posix split", open_posix_split, close_split}, {"mem", open_mem, close_any},
+	{"fault", open_fault, close_any}, {"flat mem", open_flat, close_any},
+	{"flat fault", open_flat_fault, close_any}, {"bucket", open_bucket, close_bucket},
+	{"bucket of Google's", open_gs_bucket, close_bucket}, /* the last: it sets variables */
 };
 
 #define BEHAVIOURS_N (sizeof(behaviours) / sizeof(behaviours[0]))
 #define KINDS_N      (sizeof(kinds) / sizeof(kinds[0]))
 #define FLAT_N       5u /* behaviours that need no directories */
-#define FLAT_KINDS_N 3u
+#define FLAT_KINDS_N 4u
 
 static char names[KINDS_N][BEHAVIOURS_N][64];
 
@@ -749,8 +757,8 @@ static void list_tests(struct CMUnitTest *tests, size_t n, size_t k)
 
 static int start_server(void **state)
 {
+	server = s3_server_start();
 	if (getenv("PAWL_TEST_BUCKET") == NULL) {
-		server = s3_server_start();
 		s3_server_setenv(server);
 	}
 	return 0;
@@ -758,9 +766,7 @@ static int start_server(void **state)
 
 static int stop_server(void **state)
 {
-	if (server != NULL) {
-		s3_server_stop(server);
-	}
+	s3_server_stop(server);
 	return 0;
 }
 

@@ -228,6 +228,8 @@ struct pawl_err;
 		"save.")                                                                           \
 	X(NOTICE_REPLY, "notice_reply", 10 * NS_PER_S, SEEN,                                       \
 		"How long `pawl notice` waits for the answer of a job.")                           \
+	X(NOTICE_LOOK, "notice_look", 50 * NS_PER_MS, INNER,                                       \
+		"Between two looks of `pawl notice --wait` whether the jobs have ended.")          \
 	X(RUN_NODES, "run_nodes", 600 * NS_PER_S, SEEN,                                            \
 		"How long `pawl run` waits for the other nodes (`--node-timeout`).")               \
 	X(JOINT_WAIT, "joint_wait", 15 * NS_PER_S, SEEN,                                           \

@@ -15,7 +15,7 @@
 
 #define IN_DEFAULT_NS (30 * NS_PER_S) /* the shortest notice that a cloud promises */
 #define IN_MAX_S      86400.0
-#define JOBS_MAX      64u /* jobs of one user on a machine; more are not told */
+#define JOBS_MAX      64u /* jobs of one user on a machine; others get no notice */
 
 enum option { IN, WAIT };
 
@@ -149,7 +149,7 @@ static int await(const struct notice_args *args, struct pawl_err *err)
 			return pawl_err_set(err, PAWL_ETIMEDOUT, "job %s has not ended",
 				args->notified[i].job);
 		} else {
-			times_sleep(TIME_SCALE_LOOK);
+			times_sleep(TIME_NOTICE_LOOK);
 		}
 	}
 	return 0;
@@ -160,6 +160,7 @@ static int main_notice(const struct cli_command *command, int argc, char **argv)
 	static struct notice_args args = {.in_ns = IN_DEFAULT_NS};
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct pawl_err err;
+	int waited = 0;
 	int what;
 	int rv;
 
@@ -182,13 +183,13 @@ static int main_notice(const struct cli_command *command, int argc, char **argv)
 		cli_print(stdout, "%s: saves and ends, within %.3g s\n", args.notified[i].job,
 			(double)args.in_ns / NS_PER_S);
 	}
-	if (rv == 0 && args.wait) {
-		rv = await(&args, &err);
+	if (args.wait) { /* even if one of the jobs gave no answer */
+		waited = await(&args, rv == 0 ? &err : NULL);
 	}
 	for (uint32_t i = 0; i < args.notified_n; i++) {
 		link_close(args.notified[i].link);
 	}
-	return rv == 0 ? CLI_OK : cli_fail(command, &err);
+	return rv == 0 && waited == 0 ? CLI_OK : cli_fail(command, &err);
 }
 
 const struct cli_command cli_notice = {

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,8 +24,10 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#define LUSTRE_MAGIC 0x0bd00bd0u /* linux/magic.h does not have it */
 #define LEASE_SIGNAL (SIGRTMIN + 3)
 
 struct lease {
@@ -158,6 +161,22 @@ static bool make_room(struct leases *leases)
 	return true;
 }
 
+/* Returns whether a file lies on a network file system. These refuse leases with EAGAIN, too, when
+ * the server has not delegated the file to this host (NFS 4): it need not be open anywhere. */
+static bool is_remote(int fd)
+{
+	static const uint32_t types[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC,
+		CIFS_SUPER_MAGIC, CEPH_SUPER_MAGIC, FUSE_SUPER_MAGIC, LUSTRE_MAGIC};
+	struct statfs fs;
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		if (fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == types[i]) {
+			return true;
+		}
+	}
+	return false;
+}
+
 int lease_take(struct leases *leases, int fd, atomic_bool *broken, struct pawl_err *err)
 {
 	int rv = 0;
@@ -167,7 +186,7 @@ int lease_take(struct leases *leases, int fd, atomic_bool *broken, struct pawl_e
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a lease");
 	} else if (FAULT_SYS("mirror.lease", fcntl(fd, F_SETSIG, LEASE_SIGNAL)) != 0 ||
 		FAULT_SYS("mirror.lease", fcntl(fd, F_SETLEASE, F_RDLCK)) != 0) {
-		rv = errno == EAGAIN
+		rv = errno == EAGAIN && !is_remote(fd)
 			? pawl_err_set(err, PAWL_EBUSY, "a process has it open for writing")
 			: pawl_err_set(err, PAWL_ENOTSUP, "it cannot be leased");
 	} else {

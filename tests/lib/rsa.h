@@ -48,8 +48,11 @@ static inline size_t rsa_decode(const char *text, const char *ends, unsigned cha
 		len);
 	for (; n < len; n++) {
 		padded[n] = text[n];
-		padded[n] = text[n] == '-' ? '+' : padded[n];
-		padded[n] = text[n] == '_' ? '/' : padded[n];
+		if (text[n] == '-') {
+			padded[n] = '+';
+		} else if (text[n] == '_') {
+			padded[n] = '/';
+		}
 	}
 	while (n % 4 != 0) {
 		padded[n++] = '=';
@@ -71,7 +74,10 @@ static inline bool rsa_check(EVP_PKEY *pair, const char *jwt, char *header, char
 	size_t n;
 	bool good;
 
-	assert_non_null(third);
+	if (third == NULL) {
+		EVP_MD_CTX_free(ctx);
+		return false;
+	}
 	rsa_decode(jwt, ".", (unsigned char *)header, size);
 	rsa_decode(second + 1, ".", (unsigned char *)claims, size);
 	n = rsa_decode(third + 1, "&", signature, sizeof(signature));

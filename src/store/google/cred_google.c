@@ -28,6 +28,7 @@
 #define HOST_NAME        "GCE_METADATA_HOST"
 #define WELL_KNOWN       "application_default_credentials.json"
 #define SCOPE            "https://www.googleapis.com/auth/devstorage.read_write"
+#define IAM_SCOPE        "https://www.googleapis.com/auth/cloud-platform"
 #define MACHINE_ENDPOINT "http://169.254.169.254"
 #define MACHINE_PATH     "computeMetadata/v1/instance/service-accounts/default/token"
 #define FILE_MAX         65536u /* bytes of a file with credentials */
@@ -92,7 +93,8 @@ static void add_refresh(const struct google_file *file, struct cred_form *form)
 	cred_form_add(form, "refresh_token", file->refresh);
 }
 
-/* Adds the token of another provider. Its file may be replaced at any time. */
+/* Adds the token of another provider. Its file may be replaced at any time. Whoever only asks for
+ * the token of a service account needs the scope of that. */
 static int add_subject(const struct cred_io *io, const struct google_file *file,
 	struct cred_form *form, struct pawl_err *err)
 {
@@ -114,7 +116,8 @@ static int add_subject(const struct cred_io *io, const struct google_file *file,
 			"urn:ietf:params:oauth:grant-type:token-exchange");
 		cred_form_add(form, "requested_token_type",
 			"urn:ietf:params:oauth:token-type:access_token");
-		cred_form_add(form, "scope", SCOPE);
+		cred_form_add(form, "scope",
+			file->impersonation.text[0] != '\0' ? IAM_SCOPE : SCOPE);
 		cred_form_add(form, "audience", file->audience);
 		cred_form_add(form, "subject_token_type", file->subject_type);
 		cred_form_add(form, "subject_token", token);
@@ -189,6 +192,29 @@ static int read_file(const struct cred_io *io, struct google_file *file, struct 
 	return rv != 0 && is_set ? pawl_err_prefix(err, rv, FILE_NAME) : rv;
 }
 
+/* Replaces the token of a principal in key by that of the service account that it acts for. */
+static int impersonate(const struct cred_google *c, const struct google_file *file, int64_t now_s,
+	struct cred_key *key, struct pawl_err *err)
+{
+	static const char body[] = "{\"scope\":[\"" SCOPE "\"],\"lifetime\":\"3600s\"}";
+	struct object_request request;
+	char *text = NULL;
+	int status;
+	int rv;
+
+	request_init(&request, "POST", file->impersonation.endpoint);
+	memcpy(request.path, file->impersonation.path, sizeof(file->impersonation.path));
+	request_add_header(&request, "authorization", "Bearer %s", key->token);
+	request_add_header(&request, "content-type", "application/json");
+	rv = cred_send(&c->io, &request, body, TOKEN_TIMEOUT_MS, &status, &text, err);
+	rv = rv == 0 ? cred_key_read_impersonated(key, status, text, now_s, err) : rv;
+	cred_wipe(text);
+	explicit_bzero(&request, sizeof(request));
+	return rv == 0 ? 0
+		       : pawl_err_prefix(err, rv, "impersonate a service account at %s",
+				 file->impersonation.endpoint);
+}
+
 static int ask_file(const struct cred_google *c, const struct google_file *file, int64_t now_s,
 	struct cred_key *key, struct pawl_err *err)
 {
@@ -205,6 +231,9 @@ static int ask_file(const struct cred_google *c, const struct google_file *file,
 			err);
 	}
 	cred_form_end(&form);
+	if (rv == 0 && file->impersonation.text[0] != '\0') {
+		return impersonate(c, file, now_s, key, err);
+	}
 	return rv == 0 ? 0
 		       : pawl_err_prefix(err, rv, "get a token from %s%s", file->token.endpoint,
 				 file->kind == GOOGLE_SERVICE && status == 400

@@ -4,7 +4,8 @@
  *   1. GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY, an HMAC key
  *   2. none, if STORAGE_EMULATOR_HOST names the server
  *   3. the file GOOGLE_APPLICATION_CREDENTIALS: a service account's key, a user's refresh token, or
- *      a token of another provider in a file, which the Security Token Service exchanges
+ *      a token of another provider in a file, which the Security Token Service exchanges, and the
+ *      IAM service once more if the file names a service account to impersonate
  *   4. application_default_credentials.json in CLOUDSDK_CONFIG, or ~/.config/gcloud
  *   5. the service account of the machine, by the metadata service at GCE_METADATA_HOST
  *

@@ -154,6 +154,8 @@ static int read_source(struct google_file *file, const json_t *source, struct pa
 
 static int read_external(struct google_file *file, const json_t *all, struct pawl_err *err)
 {
+	static const char impersonation[] = "service_account_impersonation_url";
+	const char *account = text_of(all, impersonation);
 	const char *url = NULL;
 	const struct wanted wanted[] = {
 		{"audience", &file->audience},
@@ -162,10 +164,8 @@ static int read_external(struct google_file *file, const json_t *all, struct paw
 	};
 	int rv = TAKE(all, wanted, err);
 
-	if (rv == 0 && text_of(all, "service_account_impersonation_url") != NULL) {
-		rv = pawl_err_set(err, PAWL_EINVAL,
-			"it impersonates a service account, which Pawl cannot: create it without "
-			"--service-account, and give the principal itself a role on the bucket");
+	if (rv == 0 && account != NULL) {
+		rv = read_address(account, impersonation, &file->impersonation, err);
 	}
 	rv = rv != 0 ? rv : read_source(file, json_object_get(all, "credential_source"), err);
 	return rv != 0 ? rv : read_address(url, "token_url", &file->token, err);

@@ -44,6 +44,8 @@ struct google_file {
 	const char *audience;
 	const char *subject_type; /* what kind of token the file has */
 	const char *subject;      /* path of the file with the other provider's token */
+	/* Gives the token of a service account for that of the principal; text "": is not asked. */
+	struct google_address impersonation;
 	/* Name of the token in the JSON of that file; NULL: the file is the token. */
 	const char *field;
 };

@@ -299,6 +299,45 @@ int cred_key_read_oauth(struct cred_key *key, int status, const char *text, bool
 	return rv;
 }
 
+/* Sets the token that acts for a service account. */
+static int set_impersonated(struct cred_key *key, const json_t *all, int64_t now_s,
+	struct pawl_err *err)
+{
+	const char *token = or_empty(text_of(all, "accessToken"));
+	int64_t end_s;
+
+	if (!cred_is_visible(token)) {
+		return pawl_err_set(err, PAWL_EIO,
+			"its accessToken is missing, or has characters that no token has");
+	}
+	if (!read_end(or_empty(text_of(all, "expireTime")), &end_s) || end_s <= now_s) {
+		return pawl_err_set(err, PAWL_EIO, "its expireTime is no time to come " CLOCK_HINT);
+	}
+	key->id[0] = '\0';
+	key->secret[0] = '\0';
+	key->end_s = end_s;
+	return copy(key->token, sizeof(key->token), token, "accessToken", err);
+}
+
+int cred_key_read_impersonated(struct cred_key *key, int status, const char *text, int64_t now_s,
+	struct pawl_err *err)
+{
+	json_t *all = json_loads(text, 0, NULL);
+	const char *error = text_of(json_object_get(all, "error"), "status");
+	char code[CODE_MAX];
+	int rv;
+
+	if (status == 200) {
+		rv = set_impersonated(key, all, now_s, err);
+	} else {
+		text_escape(code, sizeof(code), error != NULL ? error : "no error's name");
+		rv = pawl_err_set(err, PAWL_EIO, "it answered %d, %s", status, code);
+	}
+	wipe_strings(all);
+	json_decref(all);
+	return rv;
+}
+
 /* ---- XML ---- */
 
 /* What an answer of STS says; each text is "" if it does not. */

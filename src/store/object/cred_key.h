@@ -44,6 +44,11 @@ int cred_key_read_json(struct cred_key *key, const char *text, bool process, int
  * or no such JSON; PAWL_ELIMIT: the token is too long. */
 int cred_key_read_oauth(struct cred_key *key, int status, const char *text, bool tells,
 	int64_t now_s, struct pawl_err *err);
+/* Reads an answer of Google's IAM service, accessToken and expireTime, to which status belongs:
+ * sets token and end_s, and the rest to "". PAWL_EIO: it is an error, named in err, or no such
+ * JSON; PAWL_ELIMIT: the token is too long. */
+int cred_key_read_impersonated(struct cred_key *key, int status, const char *text, int64_t now_s,
+	struct pawl_err *err);
 /* Reads an answer of STS, to which status belongs. PAWL_EIO: it is an error, named in err, or no
  * such XML; else as cred_key_set. */
 int cred_key_read_sts(struct cred_key *key, int status, const char *text, int64_t now_s,

@@ -74,7 +74,9 @@ def test_a_trainer_survives_the_loss_of_its_nodes(
             try:
                 program.wait_until(lambda: "begin " in out.read_text(), "it begins")
                 if losses < LOSSES:
-                    waits.any_moment(rng, 0.5, 4)
+                    if losses % 2 == 0:
+                        waits.eventually(lambda: "mirror: committed" in out.read_text())
+                    waits.any_moment(rng, 0, 3)
                     lose_node(process)
                     losses += 1
                 else:

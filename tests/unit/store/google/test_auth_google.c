@@ -26,6 +26,11 @@
 	"\"https://sts.googleapis.com/v1/token\"," x "}"
 #define SOURCE(x) "\"credential_source\":{\"file\":\"/token\"" x "}"
 
+#define IMPERSONATES(url) ",\"service_account_impersonation_url\":\"" url "\""
+#define ACCOUNT                                                                                    \
+	"https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"                     \
+	"me@p.iam:generateAccessToken"
+
 static EVP_PKEY *own_key;
 static char service[2 * RSA_PEM_MAX]; /* file of a service account */
 static char changed[2 * RSA_PEM_MAX]; /* service with something else in it */
@@ -318,6 +323,60 @@ static void tokens_of_others_are_exchanged(void **state)
 	assert_null(strstr(body, "hush.2%"));
 }
 
+#define ACTS(end) "{\"accessToken\":\"hush-SA\",\"expireTime\":\"" end "\"}"
+
+static void a_principal_may_act_for_a_service_account(void **state)
+{
+	static const struct {
+		int status;       /* status of HTTP */
+		const char *text; /* the answer */
+		const char *says; /* part of the message */
+	} cases[] = {
+		{403,
+			"{\"error\":{\"code\":403,\"message\":\"hush\",\"status\":\"PERMISSION_"
+			"DENIED\"}}",
+			"it answered 403, PERMISSION_DENIED"},
+		{404, "<html>hush</html>", "it answered 404, no error's name"},
+		{200, "hush", "its accessToken is missing"},
+		{200, "{\"accessToken\":\"hush hush\",\"expireTime\":\"" HOUR "\"}",
+			"its accessToken is missing, or has characters"},
+		{200, ACTS(""), "its expireTime is no time to come"},
+		{200, ACTS("hush"), "its expireTime is no time to come"},
+		{200, ACTS("2023-11-14T22:13:20Z"), "its expireTime is no time to come"},
+		{200, ACTS("9999-01-01T00:00:00Z"), "its expireTime is no time to come"},
+	};
+
+	set(env, FILE_NAME, "/creds");
+	set(files, "/creds", EXTERNAL(SOURCE("") IMPERSONATES(ACCOUNT)));
+	set(files, "/token", "hush/jwt\n");
+	set_answer(STS_TOKENS, 200, TOKEN("STS"), 0);
+	set_answer("POST " ACCOUNT, 200, ACTS(HOUR), 0);
+	open_auth();
+	assert_token(NOW, "SA");
+	assert_string_equal(trace, STS_TOKENS "\nPOST " ACCOUNT "\n");
+	assert_string_equal(request_header(&last, "authorization"), "Bearer hush-STS");
+	assert_string_equal(request_header(&last, "content-type"), "application/json");
+	assert_string_equal(body,
+		"{\"scope\":[\"https://www.googleapis.com/auth/devstorage.read_write\"],"
+		"\"lifetime\":\"3600s\"}");
+	answers[1].status = 500;
+	assert_token(NOW + 3599, "SA");
+	REFUSES(PAWL_EIO, SIGN(NOW + 3600), "it answered 500");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		answers[1].status = cases[i].status;
+		answers[1].text = cases[i].text;
+		open_auth();
+		SIGN_REFUSES(PAWL_EIO, cases[i].says);
+		SAYS("impersonate a service account at https://iamcredentials.googleapis.com: ");
+	}
+	answers[0].status = 400; /* without a token, nobody is asked on */
+	trace[0] = '\0';
+	SIGN_REFUSES(PAWL_EIO, "get a token from https://sts.googleapis.com: it answered 400");
+	assert_string_equal(trace, STS_TOKENS "\n");
+	assert_non_null(
+		strstr(body, "&scope=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform&"));
+}
+
 static void files_of_tokens_may_be_broken(void **state)
 {
 	static const char json[] = EXTERNAL(
@@ -370,8 +429,10 @@ static void files_are_checked(void **state)
 		{EXTERNAL(SOURCE(",\"format\":{\"type\":\"json\"}")),
 			"its \"format\" must be text, or json with a subject_token_field_name"},
 		{EXTERNAL(SOURCE(",\"format\":{\"type\":\"xml\"}")), "its \"format\" must be"},
-		{EXTERNAL(SOURCE("") ",\"service_account_impersonation_url\":\"https://x/y\""),
-			"it impersonates a service account, which Pawl cannot"},
+		{EXTERNAL(SOURCE("") IMPERSONATES("http://x/y")),
+			"its \"service_account_impersonation_url\" must begin with https://"},
+		{EXTERNAL(SOURCE("") IMPERSONATES("https://x")),
+			"its \"service_account_impersonation_url\" must look like"},
 		{"{\"type\":\"external_account\",\"audience\":\"x\",\"subject_token_type\":\"y\"}",
 			"it has no \"token_url\""},
 	};
@@ -563,11 +624,15 @@ static void refused_credentials_are_got_again(void **state)
 static void memory_may_be_out(void **state)
 {
 	static const char *const texts[] = {service, USER,
+		EXTERNAL(
+			SOURCE(",\"format\":{\"type\":\"json\",\"subject_token_field_name\":\"t\"}")
+				IMPERSONATES(ACCOUNT)),
 		EXTERNAL(SOURCE(
 			",\"format\":{\"type\":\"json\",\"subject_token_field_name\":\"t\"}"))};
 
 	set(files, "/token", "{\"t\":\"hush\"}");
 	set_answer(STS_TOKENS, 200, TOKEN("STS"), 0);
+	set_answer("POST " ACCOUNT, 200, ACTS(HOUR), 0);
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		set_file(texts[i]);
 		for (uint64_t nth = 1; each_fault(nth); nth++) {
@@ -595,6 +660,7 @@ int main(void)
 		TEST(a_service_account_signs_who_it_is),
 		TEST(a_user_has_a_refresh_token),
 		TEST(tokens_of_others_are_exchanged),
+		TEST(a_principal_may_act_for_a_service_account),
 		TEST(files_of_tokens_may_be_broken),
 		TEST(files_are_checked),
 		TEST(addresses_of_tokens_are_checked),

@@ -45,13 +45,15 @@ struct scan {
 	uint32_t files_n, files_cap;                           /* number of files, and room */
 	struct found_unit *units;                              /* all units; owned */
 	uint32_t units_n, units_cap;                           /* number of units, and room */
-	struct core_seen *seen_units;                          /* result, sorted by path; owned */
-	struct core_seen *seen_loose;                          /* result, sorted by path; owned */
-	uint32_t loose_n;                                      /* number of loose files */
-	uint32_t unit;               /* while a unit is walked: its index; else UINT32_MAX */
-	char prefix[WALK_PATH_MAX];  /* while a unit is walked: its path */
-	uint64_t logged[LOGGED_MAX]; /* numbers of the names that were in the log */
-	uint32_t logged_n;           /* number of them */
+	char **empty;                 /* paths of units without files; owned, as the paths are */
+	uint32_t empty_n, empty_cap;  /* number of them, and room */
+	struct core_seen *seen_units; /* result, sorted by path; owned */
+	struct core_seen *seen_loose; /* result, sorted by path; owned */
+	uint32_t loose_n;             /* number of loose files */
+	uint32_t unit;                /* while a unit is walked: its index; else UINT32_MAX */
+	char prefix[WALK_PATH_MAX];   /* while a unit is walked: its path */
+	uint64_t logged[LOGGED_MAX];  /* numbers of the names that were in the log */
+	uint32_t logged_n;            /* number of them */
 };
 
 int scan_open(struct scan **scan, int dir_fd, const struct unit_globs *globs,
@@ -79,6 +81,10 @@ static void forget(struct scan *scan)
 		free(scan->units[i].names);
 		free(scan->units[i].numbers);
 	}
+	for (uint32_t i = 0; i < scan->empty_n; i++) {
+		free(scan->empty[i]);
+	}
+	scan->empty_n = 0;
 	free(scan->seen_units);
 	free(scan->seen_loose);
 	scan->seen_units = NULL;
@@ -95,6 +101,7 @@ void scan_close(struct scan *scan)
 		forget(scan);
 		free(scan->files);
 		free(scan->units);
+		free(scan->empty);
 		free(scan);
 	}
 }
@@ -226,6 +233,17 @@ static int take_in_unit(void *user, const struct walk_entry *entry, bool *enter,
 	return *enter ? 0 : add_file(scan, entry, err);
 }
 
+/* Notes a unit without files, and takes its path. */
+static int add_empty(struct scan *scan, char *path, struct pawl_err *err)
+{
+	if (!grow((void **)&scan->empty, scan->empty_n, &scan->empty_cap, sizeof(*scan->empty))) {
+		free(path);
+		return no_memory(err);
+	}
+	scan->empty[scan->empty_n++] = path;
+	return 0;
+}
+
 static int add_unit(struct scan *scan, const struct walk_entry *entry, struct pawl_err *err)
 {
 	const struct walk_ops ops = {enter_unit, take_in_unit, scan};
@@ -246,9 +264,8 @@ static int add_unit(struct scan *scan, const struct walk_entry *entry, struct pa
 	rv = walk(entry->dir_fd, entry->name, &ops, err);
 	scan->unit = UINT32_MAX;
 	if (rv == PAWL_ENOENT || (rv == 0 && scan->files_n == before)) {
-		free(unit->path); /* vanished, or empty: not a unit yet */
-		scan->units_n--;
-		rv = 0;
+		scan->units_n--; /* not a unit yet */
+		rv = add_empty(scan, unit->path, err);
 	}
 	return rv;
 }
@@ -419,6 +436,12 @@ const struct core_seen *scan_loose(const struct scan *scan, uint32_t *n)
 {
 	*n = scan->loose_n;
 	return scan->seen_loose;
+}
+
+char *const *scan_empty(const struct scan *scan, uint32_t *n)
+{
+	*n = scan->empty_n;
+	return scan->empty;
 }
 
 /* ---- one unit ---- */

@@ -27,6 +27,8 @@ void scan_close(struct scan *scan); /* NULL is fine */
 int scan_all(struct scan *scan, struct pawl_err *err);
 const struct core_seen *scan_units(const struct scan *scan, uint32_t *n); /* sorted by path */
 const struct core_seen *scan_loose(const struct scan *scan, uint32_t *n); /* sorted by path */
+/* Returns the paths of directories that are named as units, and hold no file. */
+char *const *scan_empty(const struct scan *scan, uint32_t *n);
 /* Gets the numbers of the files of one unit, sorted, which the caller frees. PAWL_ENOENT. */
 int scan_numbers(int dir_fd, const char *path, uint64_t **files, uint32_t *n, struct pawl_err *err);
 

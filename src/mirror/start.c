@@ -434,11 +434,31 @@ static int fetch_loose(void *user, const char *path)
 	return rv == 0 ? correct_pointer(start, path, err) : rv;
 }
 
+/* Moves units without files aside. A crash leaves them when the program has just made one, or was
+ * about to remove one; the program would take them for checkpoints. */
+static int put_empty_aside(const struct start *start, struct pawl_err *err)
+{
+	uint32_t n;
+	char *const *paths = scan_empty(start->scan, &n);
+	char where[PATH_MAX];
+	int rv = 0;
+
+	for (uint32_t i = 0; i < n && rv == 0; i++) {
+		rv = workdir_put_half(start->work, paths[i], where, err);
+		if (rv == 0) {
+			log_line(LOG_WARNING, "%s has no files: moved to %s", paths[i], where);
+		}
+		rv = rv == PAWL_ENOENT ? 0 : rv;
+	}
+	return rv;
+}
+
 int start_run(struct start *start, struct pawl_err *err)
 {
 	struct fetching fetching = {start, err};
 	int rv = list_items(start, err);
 
+	rv = rv == 0 ? put_empty_aside(start, err) : rv;
 	rv = rv == 0 ? ensure_newest(start, err) : rv;
 	rv = rv == 0 ? check_others(start, err) : rv;
 	if (rv == 0) {

@@ -313,6 +313,8 @@ static void half_units_are_moved_aside(void **state)
 	put("checkpoint-2/model.safetensors", "half");
 	put("checkpoint-2/optimizer.pt", "half");
 	put("step_3/weights", "perhaps half");
+	assert_int_equal(mkdirat(work.dir_fd, "checkpoint-5", 0777), 0);
+	assert_int_equal(mkdirat(work.dir_fd, "checkpoint-5/sub", 0777), 0);
 	make_unit("checkpoint-4", "whole, and not committed", "");
 	assert_int_equal(workdir_begin(&work, &err), 0);
 	close_node(); /* a crash */
@@ -321,6 +323,7 @@ static void half_units_are_moved_aside(void **state)
 	check("checkpoint-1/model.safetensors", "one");
 	check("checkpoint-2/model.safetensors", NULL);
 	check("step_3/weights", NULL);
+	check("checkpoint-5", NULL);
 	check("checkpoint-4/model.safetensors", "whole, and not committed");
 	check("../.one.pawl/half/checkpoint-2.1/optimizer.pt", "half");
 	check("../.one.pawl/half/step_3.1/weights", "perhaps half");

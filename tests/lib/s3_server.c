@@ -466,8 +466,11 @@ static void carry_out(struct conn *conn, const struct s3_request *request, struc
 		return;
 	}
 	pthread_mutex_lock(&server->lock);
-	(s3_google_is(request) ? s3_google_do : s3_objects_do)(server->objects, &conn->settings,
-		request, answer);
+	/* A request whose client has given it up must not come behind the one sent in its place. */
+	if (wait_ms(conn, 0)) {
+		(s3_google_is(request) ? s3_google_do : s3_objects_do)(server->objects,
+			&conn->settings, request, answer);
+	}
 	pthread_mutex_unlock(&server->lock);
 }
 

@@ -3,6 +3,7 @@
 
 #include "store/object/object_xml.h"
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -378,8 +379,10 @@ static int read_page_value(void *user, const char *path, const char *text)
 	};
 	struct page *page = user;
 	enum object_verb verb = page->common.op->verb;
-	const char *inside = behind(path, lists[verb].root);
+	const char *inside;
 
+	ASSERT(verb == OBJECT_LIST || verb == OBJECT_UPLOADS || verb == OBJECT_PARTS);
+	inside = behind(path, lists[verb].root);
 	if (inside != NULL && inside[0] == '/') {
 		return lists[verb].read(page, inside + 1, text);
 	}

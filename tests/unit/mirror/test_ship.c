@@ -388,24 +388,24 @@ static void who_has_lost_the_root_publishes_nothing(void **state)
 	tags_root_close(other);
 }
 
-#define SHIP_TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		SHIP_TEST(a_unit_is_shipped_whole),
-		SHIP_TEST(a_change_after_the_last_read_is_not_published),
-		SHIP_TEST(parts_that_are_there_are_not_sent_again),
-		SHIP_TEST(files_that_are_there_are_not_sent_again),
-		SHIP_TEST(what_no_checksum_shows_is_sent_again),
-		SHIP_TEST(other_bytes_are_never_taken_for_ours),
-		SHIP_TEST(published_files_are_never_overwritten),
-		SHIP_TEST(an_upload_that_was_dropped_begins_anew),
-		SHIP_TEST(who_may_not_list_uploads_begins_anew),
-		SHIP_TEST(parts_of_another_size_are_dropped),
-		SHIP_TEST(a_file_that_got_shorter_is_named),
-		SHIP_TEST(only_other_units_are_removed),
-		SHIP_TEST(who_has_lost_the_root_publishes_nothing),
+		TEST(a_unit_is_shipped_whole),
+		TEST(a_change_after_the_last_read_is_not_published),
+		TEST(parts_that_are_there_are_not_sent_again),
+		TEST(files_that_are_there_are_not_sent_again),
+		TEST(what_no_checksum_shows_is_sent_again),
+		TEST(other_bytes_are_never_taken_for_ours),
+		TEST(published_files_are_never_overwritten),
+		TEST(an_upload_that_was_dropped_begins_anew),
+		TEST(who_may_not_list_uploads_begins_anew),
+		TEST(parts_of_another_size_are_dropped),
+		TEST(a_file_that_got_shorter_is_named),
+		TEST(only_other_units_are_removed),
+		TEST(who_has_lost_the_root_publishes_nothing),
 	};
 
 	test_times("bucket_patience=20");

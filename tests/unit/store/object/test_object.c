@@ -217,7 +217,7 @@ struct lasting {
 #define PARTS(parts) "<ListPartsResult>" parts "</ListPartsResult>"
 #define ONE(number, etag, size)                                                                    \
 	"<Part><PartNumber>" number "</PartNumber><ETag>" etag "</ETag><Size>" size "</Size></"    \
-										    "Part>"
+	"Part>"
 #define KEY(x) "<Contents><Key>" x "</Key><Size>1</Size></Contents>"
 
 static const struct lasting lasting[] = {

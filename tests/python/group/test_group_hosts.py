@@ -160,7 +160,9 @@ def test_servers_that_are_not_there_are_named() -> None:
             hosts, (0, 1), HERE / "group_rank.py", PAWL_SERVERS=f"{netns.address(0)}:5:5"
         )
         texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
-    assert all(f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts)
+    assert all(
+        f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts
+    ), texts
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def move_all(
         moves = list(clients.moves(verb).items())
         turn = round_ % len(moves)
         for name, move in moves[turn:] + moves[:turn]:
-            os.sync()  # what the server wrote before is not written during this one
+            os.sync()  # writes of the server's last object must not fall into this move
             key = f"bench/{run}/{name}-{round_}"
             costs[verb][name].append(move(verb, key, source if verb == "put" else target))
             target.unlink(missing_ok=True)

@@ -170,7 +170,7 @@ static int run_move(bool write, const char *address, const char *path, size_t pi
 	double begun_cpu_s;
 	int rv;
 
-	if (!write) { /* what is read must not be there before */
+	if (!write) { /* an arena that held the bytes before would prove nothing */
 		memset(object.arena, 0, pieces * PIECE);
 	}
 	begun_ns = clock_mono_ns();

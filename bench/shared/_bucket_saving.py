@@ -31,7 +31,7 @@ SAMPLE_S = 0.1
 QUIET_S = 0.5  # without a request, after which none belongs to a save
 PATIENCE = 3  # an upload may take so many times as long as its bytes do
 KEEP = 3  # checkpoints that a Checkpointer keeps by default
-FILES = 3  # what a checkpoint consists of: model, optimizer, random numbers
+FILES = 3  # files of a checkpoint: model, optimizer, random numbers
 TAGS_PAGE = 1000  # names on a page of a list: S3's limit
 
 median = statistics.median

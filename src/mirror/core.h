@@ -57,6 +57,7 @@ struct core_options {
 
 /* ---- the state ---- */
 
+/* How far a unit has come. */
 enum core_state { CORE_OPEN, CORE_PINNED, CORE_SHIPPING, CORE_COMMITTED, CORE_STATES_N };
 
 /* A set of files, as sorted numbers. */
@@ -69,7 +70,7 @@ struct core_unit {
 	char path[CKPT_TAG_MAX]; /* path in the directory */
 	char tag[CKPT_TAG_MAX];  /* tag; "": no tag can have the name */
 	enum unit_kind kind;     /* kind, by the newest scan */
-	enum core_state state;   /* see above */
+	enum core_state state;   /* how far it has come */
 	uint64_t step;           /* step of its tag */
 	bool stepped;            /* step is known */
 	bool present;            /* the directory has files of it */

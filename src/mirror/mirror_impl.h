@@ -39,7 +39,7 @@ struct mirror_waiter {
 struct mirror {
 	const struct mirror_options *options; /* the caller's */
 	struct workdir work;                  /* directories, and their lock */
-	struct core core;                     /* what is known */
+	struct core core;                     /* units and what is to be done with them */
 	struct loop *loop;
 	struct scan *scan;
 	struct leases *leases;

@@ -28,7 +28,7 @@
 
 struct shipment {
 	const struct ship_unit *unit;
-	const struct ship_watch *watch;
+	const struct copy_watch *watch;
 	const struct ship_file *file; /* being read */
 };
 
@@ -51,7 +51,7 @@ static void close_file(void *user)
 /* Fits put_source. A file may have changed since its last bytes were read. */
 static int confirm(void *user, struct pawl_err *err)
 {
-	const struct ship_watch *watch = ((const struct shipment *)user)->watch;
+	const struct copy_watch *watch = ((const struct shipment *)user)->watch;
 
 	return watch->go_on != NULL ? watch->go_on(watch->user, err) : 0;
 }
@@ -60,7 +60,7 @@ static int confirm(void *user, struct pawl_err *err)
 static int read_piece(void *user, uint64_t off, void *bytes, size_t len_bytes, struct pawl_err *err)
 {
 	const struct shipment *shipment = user;
-	const struct ship_watch *watch = shipment->watch;
+	const struct copy_watch *watch = shipment->watch;
 	const struct ship_file *file = shipment->file;
 	size_t done = 0;
 	int rv = watch->go_on != NULL ? watch->go_on(watch->user, err) : 0;
@@ -156,10 +156,10 @@ static int make_parts(const struct ship_unit *unit, struct manifest *manifest, u
 	return 0;
 }
 
-int ship_unit(struct tags_root *root, const struct ship_unit *unit, const struct ship_watch *watch,
+int ship_unit(struct tags_root *root, const struct ship_unit *unit, const struct copy_watch *watch,
 	struct pawl_err *err)
 {
-	static const struct ship_watch nobody = {NULL, NULL, NULL};
+	static const struct copy_watch nobody = {NULL, NULL, NULL};
 	struct shipment shipment = {.unit = unit, .watch = watch != NULL ? watch : &nobody};
 	const struct put_source source = {open_file, read_piece, close_file, &shipment, confirm};
 	struct manifest manifest = {.step = unit->step,

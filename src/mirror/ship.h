@@ -8,6 +8,7 @@
 #ifndef MIRROR_SHIP_H
 #define MIRROR_SHIP_H
 
+#include "ckpt/copy.h"
 #include "ckpt/format/manifest.h"
 
 struct pawl_err;
@@ -29,24 +30,16 @@ struct ship_unit {
 	uint32_t files_n;
 };
 
-/* Watches a unit that is being shipped; either function may be NULL. */
-struct ship_watch {
-	/* Asked before each piece of 1 MiB, and once more after the last: an error gives the unit
-	 * up, and is the result of ship_unit. So bytes that change are never published, if the
-	 * change is known here before they do. */
-	int (*go_on)(void *user, struct pawl_err *err);
-	/* Called as bytes are handed to the store, or found to be there already. */
-	void (*progress)(void *user, uint64_t bytes);
-	void *user;
-};
-
 /*
  * Uploads the files of a unit and publishes it, in place of a tag of that name. Returns 0 once the
  * tag is durable. PAWL_EBUSY: another process has taken the root, or has just published the tag.
  * PAWL_EMISMATCH: a file is shorter than it was. Any other error: the tag is as it was before, and
  * the call may be tried again; what was uploaded is then used.
+ *
+ * watch may be NULL. Its go_on is asked once more after the last piece: bytes that change are not
+ * published if the caller knows of the change by then.
  */
-int ship_unit(struct tags_root *root, const struct ship_unit *unit, const struct ship_watch *watch,
+int ship_unit(struct tags_root *root, const struct ship_unit *unit, const struct copy_watch *watch,
 	struct pawl_err *err);
 /* Removes what earlier calls, also of other processes, left unfinished, but for that of the tags in
  * keep; without any, their unfinished uploads are dropped, too. Call it when nothing is being

@@ -52,7 +52,7 @@ static void on_progress(void *user, uint64_t bytes)
 static int ship(struct uplink *uplink, struct pawl_err *err)
 {
 	const struct uplink_job *job = &uplink->job;
-	const struct ship_watch watch = {go_on, on_progress, uplink};
+	const struct copy_watch watch = {go_on, on_progress, uplink};
 	struct ship_unit unit = {.step = job->step,
 		.files = job->pin->files,
 		.files_n = job->pin->files_n};

@@ -111,7 +111,7 @@ enum notice_question {
 struct notice_watch {
 	struct notice_source source;   /* as given */
 	struct notice_times times;     /* as given */
-	enum notice_question question; /* what is asked next */
+	enum notice_question question; /* question to ask next */
 	char token[NOTICE_TOKEN_MAX];  /* AWS */
 	bool token_is_new;             /* AWS: no question with this token was answered yet */
 	char advised[NOTICE_DATE_MAX]; /* AWS: date of the last advice; "": none yet */

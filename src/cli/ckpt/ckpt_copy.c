@@ -28,7 +28,7 @@ struct copying {
 	size_t *tags;             /* numbers of the tags of SRC to copy; owned */
 	size_t tags_n;            /* number of entries in tags */
 	struct progress progress; /* progress of the whole copy */
-	struct report report;     /* what was done */
+	struct report report;     /* tags copied, kept and left alone */
 };
 
 /* Fits copy_watch. */

@@ -54,7 +54,7 @@ enum sched_mount_kind {
 struct sched_mount {
 	const char *at; /* begins with / or ~/; no two are the same */
 	const char *from;
-	enum sched_mount_kind kind; /* what from is */
+	enum sched_mount_kind kind; /* kind of the source, from */
 	uint64_t local_max_bytes;   /* a mirror keeps at most so many from removal; 0: no limit */
 };
 

@@ -42,7 +42,7 @@ struct google_file {
 
 	/* GOOGLE_EXTERNAL */
 	const char *audience;
-	const char *subject_type; /* what kind of token the file has */
+	const char *subject_type; /* type of the token in the file */
 	const char *subject;      /* path of the file with the other provider's token */
 	/* Gives the token of a service account for that of the principal; text "": is not asked. */
 	struct google_address impersonation;

@@ -10,7 +10,7 @@ struct pawl_err;
 struct jwt {
 	const char *key_id;   /* id of the key; NULL, "": none */
 	const char *issuer;   /* service account that signs */
-	const char *scope;    /* what is asked for */
+	const char *scope;    /* access that is requested */
 	const char *audience; /* address of the service that is asked */
 	int64_t begin_s;      /* seconds since 1970 */
 	int64_t end_s;

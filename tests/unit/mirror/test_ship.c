@@ -36,7 +36,7 @@ static void add_read(void *user, uint64_t bytes)
 
 static int ship(uint64_t limit)
 {
-	const struct ship_watch watch = {count_or_end, add_read, NULL};
+	const struct copy_watch watch = {count_or_end, add_read, NULL};
 
 	read_bytes = 0;
 	limit_bytes = limit;

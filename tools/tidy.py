@@ -50,7 +50,8 @@ ROOMS: dict[str, set[str]] = {
     "src/ipc": {"ckpt/format", "io"},
     "src/session": {"ipc", "ckpt", "ckpt/snap"},
     "src/agent/ledger": {"ipc"},
-    "src/agent/persist": {"agent/ledger", "ckpt", "ipc"},
+    "src/agent/peer": {"ipc"},
+    "src/agent/persist": {"agent/ledger", "agent/peer", "ckpt", "ipc"},
     "src/agent": {"agent/persist", "adapt"},
     "src/mirror": {"io", "ckpt"},
     "src/launch/env": {"base"},
@@ -115,6 +116,10 @@ PURE_ROOMS: dict[str, set[str]] = {
 }
 # Files of other rooms that are so, too.
 PURE_FILES = {
+    "src/agent/peer/image.c",
+    "src/agent/peer/peer_msg.c",
+    "src/agent/peer/place.c",
+    "src/agent/peer/recover.c",
     "src/agent/persist/agree_msg.c",
     "src/base/crc.c",
     "src/base/rng.c",

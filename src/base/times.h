@@ -134,6 +134,16 @@ struct pawl_err;
 	X(DUE_AGAIN, "due_again", 1 * NS_PER_S, INNER,                                             \
 		"Before the ranks decide again whether a save is due, if one of them was not "     \
 		"ready.")                                                                          \
+	X(PEER_CONNECT, "peer_connect", 10 * NS_PER_S, SEEN,                                       \
+		"How long a connection to the agent of another host may take to come up.")         \
+	X(PEER_ANSWER, "peer_answer", 30 * NS_PER_S, SEEN,                                         \
+		"An agent of another host that answers nothing, or takes nothing, for so long "    \
+		"is given up.")                                                                    \
+	X(PEER_NEXT, "peer_next", 5 * NS_PER_S, INNER,                                             \
+		"How long rank 0's host waits for the next save to replicate before it answers "   \
+		"a host that asks for it.")                                                        \
+	X(PEER_RETRY, "peer_retry", 1 * NS_PER_S, INNER,                                           \
+		"Before a replica that failed is tried again.")                                    \
 	X(PERSIST_ROWS, "persist_rows", 1 * NS_PER_S, INNER,                                       \
 		"How long rows of the history wait for more rows before they are written.")        \
 	X(ROOTLOCK_WAIT, "rootlock_wait", 2 * NS_PER_S, SEEN,                                      \

@@ -1,0 +1,85 @@
+/*
+ * What this host holds of saves besides the agent's slots: the parts of its own ranks of before
+ * they began anew (own), and those of other hosts' ranks (replicas). A part is whole, verified, and
+ * never changes. All functions may be called by any thread.
+ *
+ * Memory: an own part keeps the arenas that it had as a slot. A replica is one memfd of the size of
+ * its image.
+ */
+#ifndef AGENT_PEER_HELD_H
+#define AGENT_PEER_HELD_H
+
+#include "agent/peer/image.h"
+#include "agent/peer/peer_msg.h"
+#include "ipc/tier.h"
+
+struct held;
+struct held_in;   /* a replica that is being received; for one thread */
+struct held_part; /* counted references; released by held_release */
+
+/* One rank of an own part. */
+struct held_rank {
+	struct arena arena;   /* zeroed: the rank has no part in the save */
+	struct wire_out blob; /* encoded record; empty: none */
+};
+
+int held_open(struct held **out, struct pawl_err *err);
+void held_close(struct held *held); /* NULL is fine; no part may be in use */
+
+/* Adds an own part; takes over the arenas and blobs of part->ranks entries, in every case. A part
+ * of the same save and first rank is replaced. */
+int held_add(struct held *held, uint64_t root, const struct peer_part *part,
+	struct held_rank *ranks, struct pawl_err *err);
+
+/*
+ * Receives a replica: begin, a record for each rank in order, all bytes of the image in order, end.
+ * global: parts of the same first rank that are older than it are dropped first, and so is what was
+ * being received of that first rank (its thread gets PAWL_ECANCELED). PAWL_ENOMEM: it does not fit
+ * the memory that replicas may have, half of what is available; the text names both sizes.
+ */
+int held_in_open(struct held_in **out, struct held *held, uint64_t root,
+	const struct peer_part *part, const struct peer_save *global, uint64_t image_bytes,
+	struct pawl_err *err);
+/* crc: CRC-32C of the blob. PAWL_ECORRUPT: the record is not what was sent, or not of that rank,
+ * or does not decode. An empty blob: the rank has no part in the save. */
+int held_in_record(struct held_in *in, uint32_t rank, uint64_t arena_bytes, uint32_t crc,
+	const void *blob, size_t blob_bytes, struct pawl_err *err);
+/* Takes bytes of the image, the next ones in order. PAWL_ECORRUPT: a piece that they complete is
+ * not what its checksum says; the text names partition, rank and bytes. */
+int held_in_bytes(struct held_in *in, uint64_t off, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+/* All is there: the part can be found from now on. PAWL_ECORRUPT: something is missing. */
+int held_in_end(struct held_in *in, struct pawl_err *err);
+void held_in_close(struct held_in *in); /* drops what did not end; NULL is fine */
+
+/* Lists the parts of a root; returns their number, at most cap. */
+uint32_t held_list(struct held *held, uint64_t root, struct peer_part *parts, uint32_t cap);
+/* Finds the part of a save that has this rank; an own one before a replica. NULL: there is none. */
+struct held_part *held_find(struct held *held, uint64_t root, const struct peer_save *save,
+	uint32_t rank);
+void held_release(struct held_part *part); /* NULL is fine */
+/* Drops all parts of a root, but those of the save keep (NULL: all) and replicas of saves that are
+ * newer in the same run. Parts in use go with their last release. */
+void held_drop_others(struct held *held, uint64_t root, const struct peer_save *keep);
+/* Drops all parts of one save, as one of them is damaged or all are outdated. */
+void held_drop(struct held *held, uint64_t root, const struct peer_save *save);
+/* Drops the parts of saves with a lower step. */
+void held_drop_below(struct held *held, uint64_t root, uint64_t step);
+/* Bytes of memory in use, by all parts and what is being received. */
+uint64_t held_used_bytes(struct held *held);
+
+/* ---- a part; what is returned stays valid until held_release ---- */
+
+const struct peer_part *held_part_info(const struct held_part *part);
+const struct image *held_part_image(const struct held_part *part);
+/* Gives a rank's record, encoded, and the size of its arena. An empty blob: no part in the save. */
+void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t **blob,
+	uint32_t *blob_bytes, uint64_t *arena_bytes);
+/* Returns the descriptor of a rank's arena, laid out as its record says; -1: the part is a replica,
+ * which has an image only. */
+int held_part_arena(const struct held_part *part, uint32_t rank);
+/* Reads bytes of the image. */
+int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * Chooses the hosts that hold the replicas of a host's part. Pure.
+ *
+ * The rule: hosts are divided into groups of replicas + 1 that hold each other's parts (Gemini,
+ * SOSP 2023, section 4: disjoint groups lose data for the fewest sets of lost hosts), the last,
+ * smaller rest joins the group before as a ring. Before that, hosts are ordered so that neighbours
+ * are of different failure domains, as far as that is possible.
+ */
+#ifndef AGENT_PEER_PLACE_H
+#define AGENT_PEER_PLACE_H
+
+#include "agent/peer/peer_msg.h"
+
+#define PLACE_REPLICAS_MAX 8u
+
+/* A host of the run, as all hosts of the run know it. */
+struct peer_host {
+	uint32_t first_rank;            /* lowest rank */
+	uint32_t ranks;                 /* number of ranks */
+	char address[PEER_ADDRESS_MAX]; /* "host:port"; "": its agent has no links */
+	char domain[PEER_DOMAIN_MAX];   /* failure domain; "": unknown, one of its own */
+};
+
+/* The hosts of a run, in order of their first ranks. The same on all hosts. */
+struct peer_map {
+	uint64_t run; /* number of the run; 0: there is none */
+	uint32_t own; /* index of this host */
+	uint32_t n;   /* number of hosts */
+	struct peer_host hosts[PEER_HOSTS_MAX];
+};
+
+/* Chooses the hosts that hold the replicas of host: fills their indices into peers, nearest first,
+ * and returns their number, the lesser of replicas and n - 1. No host holds more replicas than
+ * replicas + the rest of the division needs; the same on all hosts. */
+uint32_t place_replicas(const struct peer_map *map, uint32_t host, uint32_t replicas,
+	uint32_t peers[PLACE_REPLICAS_MAX]);
+
+#endif

@@ -617,6 +617,11 @@ static void close_bucket(struct store *store)
 	free(bucket);
 }
 
+static void on_stop(struct store *store, bool (*stops)(void *user), void *user)
+{
+	object_on_stop(bucket_of(store)->client, stops, user);
+}
+
 static const struct store_ops bucket_ops = {
 	.name = "bucket",
 	.depth = BUCKET_DEPTH,
@@ -638,6 +643,7 @@ static const struct store_ops bucket_ops = {
 	.put_if = put_if,
 	.read_etag = read_etag,
 	.sweep = sweep,
+	.on_stop = on_stop,
 };
 
 bool store_is_bucket(const char *address)

@@ -361,6 +361,13 @@ int store_sweep(struct store *store, struct pawl_err *err)
 	return store->ops->sweep != NULL ? store->ops->sweep(store, err) : 0;
 }
 
+void store_on_stop(struct store *store, bool (*stops)(void *user), void *user)
+{
+	if (store->ops->on_stop != NULL) {
+		store->ops->on_stop(store, stops, user);
+	}
+}
+
 /* ---- publishing a small file ---- */
 
 /* Writes the directory that holds path's last name to parent. */

@@ -100,6 +100,8 @@ struct store_ops {
 	/* NULL: create is called. */
 	int (*resume)(struct store *store, const char *path, uint64_t size_bytes,
 		struct store_file **file, struct pawl_err *err);
+	void (*on_stop)(struct store *store, bool (*stops)(void *user),
+		void *user); /* NULL: nothing waits for long */
 	/* NULL: never. */
 	int (*has)(struct store *store, const char *path, uint64_t size_bytes, store_bytes_fn *read,
 		void *user, bool *has, struct pawl_err *err);
@@ -233,6 +235,10 @@ int store_has(struct store *store, const char *path, uint64_t size_bytes, store_
 /* Removes what writers that are gone left unfinished, and nobody can see: call it when no file is
  * being written. Other stores have nothing of the kind. */
 int store_sweep(struct store *store, struct pawl_err *err);
+/* Sets a function that is asked now and then, by the thread that waits for a service, whether the
+ * wait is to end: PAWL_ECANCELED, and all that is in flight with it. NULL: never. Directories wait
+ * for no service. */
+void store_on_stop(struct store *store, bool (*stops)(void *user), void *user);
 
 /* ---- built from the above, the same for every store ---- */
 

@@ -157,6 +157,17 @@ static bool begins_anew(const struct persist *persist)
 	return job != NULL;
 }
 
+bool persist_is_outdated(void *user)
+{
+	struct persist *persist = user;
+	bool outdated;
+
+	pthread_mutex_lock(&persist->lock);
+	outdated = !persist->opening && begins_anew(persist);
+	pthread_mutex_unlock(&persist->lock);
+	return outdated;
+}
+
 /* agree_pause_fn: waits, but not when the agent leaves. */
 static bool pause_thread(void *user, int64_t pause_ns)
 {
@@ -220,6 +231,7 @@ static void *run_thread(void *user)
 		}
 		ASSERT(!persist->retains); /* the retention of the job before is over */
 		persist->busy = true;
+		persist->opening = job->kind == PERSIST_OPEN;
 		pthread_mutex_unlock(&persist->lock);
 		persist_run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);

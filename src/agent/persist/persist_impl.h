@@ -36,6 +36,7 @@ struct persist {
 	bool stop;                    /* leave after the current job */
 	bool stopped;                 /* the thread has left */
 	bool abandoned;               /* persist_stop no longer waits for the thread */
+	bool opening;                 /* the job in progress opens the root */
 	bool busy;                    /* a job, or the retention after it, is in progress */
 	bool retains;                 /* thread's: retention follows the current job */
 	struct rows history;          /* rows of the history file */
@@ -64,6 +65,9 @@ void persist_report_rows(struct persist *persist, int rv, const struct pawl_err 
 void persist_wake_loop(struct persist *persist);
 /* Whether the agent leaves. */
 bool persist_is_stopping(struct persist *persist);
+/* Whether the job under way is of no more use, since the ranks of hosts that work together begin
+ * anew; user: the persist. */
+bool persist_is_outdated(void *user);
 
 /* ---- persist_jobs.c; on the thread, without the lock ---- */
 

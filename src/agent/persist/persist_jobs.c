@@ -119,6 +119,9 @@ static int do_open(struct persist *persist, struct persist_job *job)
 {
 	int rv = open_root(persist, &job->result.err);
 
+	if (rv == 0) {
+		store_on_stop(tags_root_store(persist->root), persist_is_outdated, persist);
+	}
 	if (rv != 0 || !persist->is_leader) {
 		return rv;
 	}

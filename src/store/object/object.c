@@ -26,7 +26,8 @@
 #include <string.h>
 
 #define REFUSALS_MAX    3u /* answers about credentials, clock or region, in one operation */
-#define EXPIRED_WAIT_NS (1 * NS_PER_S) /* before new credentials are asked for again */
+#define EXPIRED_WAIT_NS (1 * NS_PER_S)    /* before new credentials are asked for again */
+#define STOP_ASK_NS     (100 * NS_PER_MS) /* between two questions whether all is to end */
 
 struct object_client {
 	struct object_place place;
@@ -40,8 +41,12 @@ struct object_client {
 	int64_t skew_s;           /* seconds that the service's clock is ahead of ours */
 	struct object_op *queued; /* in order of submission */
 	struct object_op *ended;  /* in order of their ends */
+	struct object_op *flying; /* sent, and not answered yet */
 	uint32_t in_flight;
-	int64_t failing_ns; /* since when the endpoint takes nothing; 0: it does */
+	int64_t failing_ns;        /* since when the endpoint takes nothing; 0: it does */
+	bool (*stops)(void *user); /* see object_on_stop; NULL: never */
+	void *stops_user;
+	int64_t ask_ns; /* when stops is asked next */
 };
 
 static const struct service {
@@ -456,6 +461,7 @@ static void finish_attempt(struct object_client *client, struct object_op *op)
 	int rv = verdict == VERDICT_OK ? 0 : final_code(op, &answer);
 
 	verdict = is_elsewhere(client, op, region) ? VERDICT_REGION : verdict;
+	take_out(&client->flying, op);
 	client->in_flight--;
 	op->attempts += op->call.resent;
 	window_end(&client->window, verdict, answer.retry_after_s, op->began_ns, clock_mono_ns());
@@ -531,6 +537,7 @@ static int64_t send_queued(struct object_client *client)
 		rv = begin_attempt(client, op);
 		if (rv == 0) {
 			window_begin(&client->window);
+			append(&client->flying, op);
 			client->in_flight++;
 		} else if (rv == BUILD_DONE) {
 			end_op(client, op, 0);
@@ -569,6 +576,39 @@ bool object_is_busy(const struct object_client *client)
 	return client->queued != NULL || client->ended != NULL || client->in_flight > 0;
 }
 
+/* Gives up the request of an operation that is in flight. */
+static void recall(struct object_client *client, struct object_op *op)
+{
+	http_cancel(client->http, &op->call);
+	window_end(&client->window, VERDICT_FAIL, -1, op->began_ns, clock_mono_ns());
+	take_out(&client->flying, op);
+	client->in_flight--;
+}
+
+/* Ends all operations, if the owner wants none any more. */
+static void stop_if_asked(struct object_client *client)
+{
+	int64_t now_ns = clock_mono_ns();
+	struct object_op *op;
+
+	if (client->stops == NULL || now_ns < client->ask_ns) {
+		return;
+	}
+	client->ask_ns = now_ns + STOP_ASK_NS;
+	if (!client->stops(client->stops_user)) {
+		return;
+	}
+	while ((op = client->flying) != NULL) {
+		recall(client, op);
+		append(&client->queued, op);
+	}
+	while ((op = client->queued) != NULL) {
+		take_out(&client->queued, op);
+		pawl_err_set(&op->err, PAWL_ECANCELED, "it is not wanted any more");
+		end_op(client, op, name_error(client, op, op->err.code));
+	}
+}
+
 /* Sleeps until an operation may be sent, while no request is in flight. */
 static void sleep_ns(int64_t ns)
 {
@@ -596,13 +636,15 @@ struct object_op *object_reap(struct object_client *client, int timeout_ms)
 			take_out(&client->ended, op);
 			return op;
 		}
+		stop_if_asked(client);
 		wait_ns = send_queued(client);
 		if (client->ended != NULL) {
 			continue;
 		}
 		left_ns = end_ns - clock_mono_ns();
 		left_ns = left_ns > 0 ? left_ns : 0;
-		wait_ns = least(wait_ns < 0 ? left_ns : least(wait_ns, left_ns), NS_PER_S);
+		wait_ns = least(wait_ns < 0 ? left_ns : least(wait_ns, left_ns),
+			client->stops != NULL ? STOP_ASK_NS : NS_PER_S);
 		if (client->in_flight > 0) {
 			call = http_reap(client->http,
 				(int)((wait_ns + NS_PER_MS - 1) / NS_PER_MS));
@@ -644,9 +686,13 @@ int object_do(struct object_client *client, struct object_op *op, struct pawl_er
 void object_cancel(struct object_client *client, struct object_op *op)
 {
 	if (!take_out(&client->queued, op) && !take_out(&client->ended, op)) {
-		http_cancel(client->http, &op->call);
-		window_end(&client->window, VERDICT_FAIL, -1, op->began_ns, clock_mono_ns());
-		client->in_flight--;
+		recall(client, op);
 	}
 	release(op);
+}
+
+void object_on_stop(struct object_client *client, bool (*stops)(void *user), void *user)
+{
+	client->stops = stops;
+	client->stops_user = user;
 }

@@ -144,6 +144,9 @@ int object_do(struct object_client *client, struct object_op *op, struct pawl_er
 bool object_is_busy(const struct object_client *client);
 /* Ends an operation that was submitted and not reaped; it is not reaped. */
 void object_cancel(struct object_client *client, struct object_op *op);
+/* Sets a function that is asked now and then, by the thread that waits for an operation, whether
+ * all operations are to end: they do so with PAWL_ECANCELED. NULL: never. */
+void object_on_stop(struct object_client *client, bool (*stops)(void *user), void *user);
 /* Sends etags of conditions without their quotes from now on: radosgw 16 takes no others. */
 void object_use_bare_etags(struct object_client *client);
 

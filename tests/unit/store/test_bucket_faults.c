@@ -90,6 +90,46 @@ static void refused_uploads_are_dropped(void **state)
 	free(bytes);
 }
 
+/* ---- a caller that wants nothing any more ---- */
+
+/* Says stop from the left-th question on. */
+static bool count_down(void *user)
+{
+	int *left = user;
+
+	return --*left < 0;
+}
+
+static void waits_end_when_they_are_not_wanted(void **state)
+{
+	static const struct s3_fault ways[] = {{.kind = S3_STALL},
+		{.kind = S3_ANSWER, .status = 503}};
+	static const enum s3_kind kinds[] = {S3_PUT, S3_PART_PUT};
+	size_t len = 3 * PART + BLOCK;
+	uint8_t *bytes = make_bytes(len, 4);
+
+	for (size_t i = 0; i < 4; i++) {
+		int left = 2;
+
+		behave(&(struct s3_settings){.hook = NULL});
+		spoil(kinds[i % 2], 1000, ways[i / 2]);
+		store_on_stop(store, count_down, &left);
+		REFUSES(PAWL_ECANCELED,
+			i % 2 == 0 ? store_write_small(store, "f", "x", 1, &err)
+				   : write_file("f", bytes, len),
+			"not wanted any more");
+		behave(&(struct s3_settings){.hook = NULL});
+		store_on_stop(store, NULL, NULL);
+		FAILS(PAWL_ENOENT, store_stat(store, "f", NULL, NULL, &err));
+		OK(write_file("f", bytes, len));
+		OK(read_file_back("f", bytes, len));
+		OK(store_remove(store, "f", &err));
+		OK(store_sweep(store, &err)); /* uploads that were cut off */
+		assert_int_equal(open_uploads(), 0);
+	}
+	free(bytes);
+}
+
 /* ---- a file that is closed while its last part is somewhere ---- */
 
 /* Begins a file, and writes its last block, which is a part: it ends before it is uploaded. */
@@ -509,6 +549,7 @@ int main(void)
 		TEST(uploads_survive_what_happens_to_complete),
 		TEST(uploads_that_vanish_are_named),
 		TEST(refused_uploads_are_dropped),
+		TEST(waits_end_when_they_are_not_wanted),
 		TEST(files_may_change_while_they_are_uploaded),
 		TEST(files_may_be_closed_at_any_time),
 		TEST(files_may_be_removed_while_one_is_written),

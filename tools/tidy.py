@@ -117,6 +117,7 @@ PURE_ROOMS: dict[str, set[str]] = {
 # Files of other rooms that are so, too.
 PURE_FILES = {
     "src/agent/peer/image.c",
+    "src/agent/peer/parity.c",
     "src/agent/peer/peer_msg.c",
     "src/agent/peer/place.c",
     "src/agent/peer/recover.c",
@@ -134,6 +135,7 @@ PURE_FILES = {
     "src/daemon/http/http_route.c",
     "src/daemon/sched_msg.c",
     "src/engine/local/plain.c",
+    "src/io/greeting.c",
     "src/ipc/frame_layout.c",
     "src/ipc/frames.c",
     "src/launch/nodes/node_frame.c",

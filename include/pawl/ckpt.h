@@ -30,6 +30,8 @@ struct pawl_restore; /* a checkpoint being read */
 #define PAWL_CKPT_WHY_MAX          512
 #define PAWL_CKPT_NOTIFICATION_MAX 1024       /* bytes, terminator included */
 #define PAWL_CKPT_AUTO             UINT64_MAX /* persist_every_ms: the cheapest interval */
+#define PAWL_CKPT_REPLICAS_MAX     8u
+#define PAWL_CKPT_REPLICAS_DEFAULT UINT32_MAX /* replicas: the agent chooses */
 
 struct pawl_ckpt_options {
 	/* Directory, made absolute; or the address of a bucket: "s3://BUCKET/PREFIX". */
@@ -48,6 +50,10 @@ struct pawl_ckpt_options {
 	uint64_t persist_every_ms; /* interval of durable saves; 0: every save; or PAWL_CKPT_AUTO */
 	/* Most memory that the memory tier may take on this node; 0: half of what is free. */
 	uint64_t memory_bytes;
+	/* Hosts that keep a copy, in memory, of what this host's ranks commit; at most
+	 * PAWL_CKPT_REPLICAS_MAX. PAWL_CKPT_REPLICAS_DEFAULT: 1 if the ranks span hosts whose
+	 * agents are connected, as under `pawl run`, else 0. No effect where they are not. */
+	uint32_t replicas;
 	/* Socket of the agent, if known; NULL: that of the job's own agent, spawned if nobody
 	 * listens. */
 	const char *socket;
@@ -70,10 +76,11 @@ struct pawl_ckpt_options {
 /*
  * Several hosts: each has an agent of its own. root is one directory that all hosts see, and the
  * agents agree by files in it. Every save is made durable. COMMITTED means that the ranks of this
- * host have staged the save, which may still fail. Restores read from root, and are the same on all
- * hosts. All ranks make the same saves in the same order, by tag too: each rank saves each tag
- * once, with a step, even if it has no partition of it (else PAWL_ENOTSUP). pawl_ckpt_stopping and
- * pawl_ckpt_due answer for this host alone. See docs/limits.md.
+ * host have staged the save, which may still fail. Restores read from root, or from the hosts'
+ * memory if they keep replicas, and are the same on all hosts. All ranks make the same saves in the
+ * same order, by tag too: each rank saves each tag once, with a step, even if it has no partition
+ * of it (else PAWL_ENOTSUP). pawl_ckpt_stopping and pawl_ckpt_due answer for this host alone. See
+ * docs/limits.md.
  */
 
 /* Opens a session; blocks until the root is open, at most a minute. PAWL_EBUSY: another job has the
@@ -183,12 +190,15 @@ void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups);
 void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int storage);
 
 /* How safe a save is. COMMITTED: it, or a newer one, survives the training processes;
- * docs/limits.md says what memory that takes. DURABLE: it survives the machine, too. */
+ * docs/limits.md says what memory that takes. REPLICATED: it survives the loss of as many hosts as
+ * there are replicas. DURABLE: it survives the machine, too. A save may become durable without
+ * having been replicated. */
 enum pawl_ckpt_level {
 	PAWL_CKPT_FAILED = -1,
 	PAWL_CKPT_STAGING,
 	PAWL_CKPT_STAGED,
 	PAWL_CKPT_COMMITTED,
+	PAWL_CKPT_REPLICATED,
 	PAWL_CKPT_DURABLE
 };
 
@@ -213,8 +223,9 @@ struct pawl_ckpt_status {
 
 int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_status *status,
 	struct pawl_err *err);
-/* Waits until the save is at level. Returns 0; PAWL_ETIMEDOUT; PAWL_ECANCELED if the save failed,
- * or was superseded before it became durable. */
+/* Waits until the save is at level, or a higher one. Returns 0; PAWL_ETIMEDOUT; PAWL_ECANCELED if
+ * the save failed, or was superseded before it became durable. REPLICATED where there are no
+ * replicas: waits until the save is durable. */
 int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
 	struct pawl_err *err);
 /* Waits until the newest save is durable. Returns as pawl_ckpt_wait does. */

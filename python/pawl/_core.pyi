@@ -169,6 +169,7 @@ class Session:
         full_every: int = 1,
         persist_every_ms: int,
         memory_bytes: int,
+        replicas: int = 0xFFFFFFFF,  # that value: the agent chooses
         socket: str | None,
         program: str | None,
         watch: bool,

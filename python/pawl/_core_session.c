@@ -69,8 +69,9 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
 		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
-		"hidden", "named", "full_every", "host_first", "host_ranks", "find_changed", NULL};
-	struct pawl_ckpt_options options = {0};
+		"hidden", "named", "full_every", "host_first", "host_ranks", "find_changed",
+		"replicas", NULL};
+	struct pawl_ckpt_options options = {.replicas = PAWL_CKPT_REPLICAS_DEFAULT};
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
 	PyObject *root = NULL;
@@ -82,11 +83,12 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	int named = 0;
 	int rv;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIIIO", (char **)names,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIIIOI", (char **)names,
 		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
 		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
 		    &options.socket, &options.program, &watch, &options.hidden, &named,
-		    &options.full_every, &options.host_first, &options.host_ranks, &find_changed)) {
+		    &options.full_every, &options.host_first, &options.host_ranks, &find_changed,
+		    &options.replicas)) {
 		return -1;
 	}
 	options.root = PyBytes_AS_STRING(root);

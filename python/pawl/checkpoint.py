@@ -49,6 +49,9 @@ class Checkpointer(Saver):
     the script's and the root's path.
     ``on_exit``: the reaction of ``close`` if the newest save does not become durable: ``"raise"``
     NotDurable; ``"warn"`` in the log, and return False.
+    ``replicas``: hosts that keep a copy of this host's part of each committed checkpoint in memory,
+    0 to 8, so that it survives the loss of as many hosts. Default: 1 under ``pawl run`` with
+    several hosts, else 0. They take memory on those hosts: docs/run.md, "Replicas".
 
     Where ranks span hosts, root is a directory that all of them see, and every save is made
     durable, whatever ``persist_every`` says.
@@ -76,6 +79,7 @@ class Checkpointer(Saver):
         keep_every: int = 0,
         full_every: int = 1,
         on_exit: Literal["raise", "warn"] = "raise",
+        replicas: int | None = None,
     ) -> None:
         super().__init__(
             root,
@@ -90,6 +94,7 @@ class Checkpointer(Saver):
             keep_every=keep_every,
             full_every=full_every,
             on_exit=on_exit,
+            replicas=replicas,
         )
         self._sharing = Sharing(self.world_size)
         self._remedy = "call restore() before save()"

@@ -96,6 +96,7 @@ class Engine(Saver):
         full_every: int = 1,
         hidden: str | os.PathLike[str] | None = None,
         on_exit: Literal["raise", "warn"] = "raise",
+        replicas: int | None = None,
     ) -> None:
         super().__init__(
             root,
@@ -112,6 +113,7 @@ class Engine(Saver):
             hidden=None if hidden is None else os.path.abspath(os.fspath(hidden)),
             named=True,
             on_exit=on_exit,
+            replicas=replicas,
         )
         # Saved by this process, oldest first.
         self._tags: OrderedDict[str, list[_Part]] = OrderedDict()

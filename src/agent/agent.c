@@ -379,6 +379,11 @@ void agent_close(struct agent *agent)
 	free(agent);
 }
 
+void agent_set_peers(struct agent *agent, struct peers *peers)
+{
+	agent->peers = peers;
+}
+
 void agent_set_attempt(struct agent *agent, uint32_t attempt)
 {
 	agent->attempt = attempt;

@@ -18,6 +18,7 @@
 struct pawl_err;
 struct loop;
 struct agent;
+struct peers;
 
 struct agent_options {
 	const char *job;    /* job id, at most CKPT_JOB_MAX - 1 bytes */
@@ -40,6 +41,10 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	struct pawl_err *err);
 /* Closes connections, frees the arenas, removes the socket; loses what is not durable. */
 void agent_close(struct agent *agent);
+
+/* Sets the links to the agents of other hosts, which outlive this agent. Roots that are already
+ * open go on without. */
+void agent_set_peers(struct agent *agent, struct peers *peers);
 
 /* The workers' group was restarted: drops connections of older attempts, forgets their uncommitted
  * saves, keeps committed ones. An earlier notice does not apply to the new workers. */

@@ -62,6 +62,17 @@ static int check_hello(const struct agent_conn *conn, const struct frame_hello *
 	return 0;
 }
 
+/* Checks what a worker's HELLO says of its root. */
+static int check_options(const struct frame_hello *hello, struct pawl_err *err)
+{
+	if (hello->replicas > PAWL_CKPT_REPLICAS_MAX &&
+		hello->replicas != PAWL_CKPT_REPLICAS_DEFAULT) {
+		return pawl_err_set(err, PAWL_EINVAL, "%u replicas: at most %u are possible",
+			hello->replicas, PAWL_CKPT_REPLICAS_MAX);
+	}
+	return 0;
+}
+
 static struct persist_policy policy_of(const struct frame_hello *hello)
 {
 	return (struct persist_policy){
@@ -138,7 +149,8 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 		.policy = policy,
 		.first_rank = hello->first,
 		.ranks = hello->ranks,
-		.remote_ranks = hello->world - hello->ranks};
+		.remote_ranks = hello->world - hello->ranks,
+		.peers = agent->peers};
 	int rv = check_attempt(agent, root, hello->attempt, err);
 
 	if (rv == 0 && root) {
@@ -169,6 +181,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	}
 	root_set_last_seq(root, conn->rank, hello->seq);
 	root->saves.memory_bytes = hello->memory_bytes;
+	root->replicas = hello->replicas;
 	root->schedule.auto_interval = auto_interval && root->remote_ranks == 0;
 	if (root->remote_ranks > 0) {
 		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
@@ -192,7 +205,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 		conn->closing = true;
 		return;
 	}
-	if (check_hello(conn, hello, &err) != 0) {
+	if (check_hello(conn, hello, &err) != 0 || check_options(hello, &err) != 0) {
 		conn_reply_error(conn, id, &err);
 		return;
 	}
@@ -461,6 +474,11 @@ static void handle_restored(struct agent_conn *conn, uint32_t id, const union fr
 	root_advance(conn->root);
 }
 
+static void handle_fetch(struct agent_conn *conn, uint32_t id, const union frame_request *body)
+{
+	restore_fetch(conn->root, conn, id, &body->fetch);
+}
+
 static void handle_notice(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	root_request_stop(conn->root);
@@ -620,6 +638,7 @@ static frame_fn *const handlers[] = {
 	[PROTO_DAMAGED] = handle_condemn,
 	[PROTO_REMOVE] = handle_remove,
 	[PROTO_FIND] = handle_find,
+	[PROTO_FETCH] = handle_fetch,
 };
 
 #define HANDLERS_N (sizeof(handlers) / sizeof(handlers[0]))

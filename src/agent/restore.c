@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -97,6 +98,8 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	ASSERT(restore->state == RESTORE_OFFERED && conn->root == root);
 	if (restore->nothing) { /* needs no vote: the round ends when all ranks have the answer */
 		send_nothing(conn, conn->restore.id, root->epoch.rounds + 1);
+	} else if (root->peers.plan != NULL) {
+		restore_peers_offer(root, conn, conn->restore.id);
 	} else if (restore->slot >= 0) {
 		send_memory(root, conn, conn->restore.id, restore->slot);
 	} else {
@@ -180,6 +183,7 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	struct pawl_err err;
 	int slot;
 
+	restore_peers_end(root);
 	*restore = (struct agent_restore){.has_step = conn->restore.has_step,
 		.slot = -1,
 		.step = conn->restore.step,
@@ -197,6 +201,7 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	}
 	job->resolve.has_step = restore->has_step;
 	job->resolve.step = restore->step;
+	job->resolve.held_n = root_peers_list(root, &job->resolve.held);
 	restore->state = RESTORE_RESOLVING;
 	persist_submit(root->storage.thread, job);
 }
@@ -389,9 +394,64 @@ static void send_found(struct agent_root *root, const struct persist_job *job)
 	}
 }
 
+/* ---- from the memory of several hosts ---- */
+
+static void finish(struct agent_root *root);
+
+/* This host cannot restore what is in the memory of the hosts: votes that all ask again. */
+static void refuse_fetched(struct agent_root *root, const struct pawl_err *err)
+{
+	struct agent_restore *restore = &root->restore;
+
+	log_line(LOG_WARNING, "%s: step %llu is not restored from memory: %s", root->path,
+		(unsigned long long)restore->step, err->msg);
+	restore->verdict = VERDICT_RETRY;
+	snprintf(restore->why, sizeof(restore->why), "ranks %u to %u: %.256s", root->first_rank,
+		root->first_rank + root->ledger.world - 1, err->msg);
+	if (!root_hosts_vote(root)) {
+		finish(root);
+	}
+}
+
+/* All hosts restore what the offer says from their memory. Takes the plan out of the job. */
+static void begin_fetch(struct agent_root *root, struct persist_job *job)
+{
+	struct agent_restore *restore = &root->restore;
+	struct recover_plan *plan = job->result.resolve.plan;
+	struct pawl_err err;
+
+	job->result.resolve.plan = NULL;
+	restore->state = RESTORE_FETCHING;
+	restore->step = plan->step;
+	memcpy(restore->tag, plan->tag, sizeof(restore->tag));
+	if (restore_peers_begin(root, plan, &err) != 0) {
+		refuse_fetched(root, &err);
+	}
+}
+
+void restore_reap(struct agent_root *root)
+{
+	struct pawl_err err;
+
+	if (root->restore.state == RESTORE_FETCHING) {
+		switch (restore_peers_state(root, &err)) {
+		case FETCH_READY:
+			root->restore.state = RESTORE_OFFERED;
+			offer_all(root);
+			break;
+		case FETCH_FAILED:
+			refuse_fetched(root, &err);
+			break;
+		default:
+			break;
+		}
+	}
+	restore_peers_reap(root);
+}
+
 /* ---- answers of the store ---- */
 
-void restore_resolved(struct agent_root *root, const struct persist_job *job)
+void restore_resolved(struct agent_root *root, struct persist_job *job)
 {
 	const struct persist_result *result = &job->result;
 	struct agent_restore *restore = &root->restore;
@@ -423,6 +483,10 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	}
 	if (!restore->has_step && is_store_behind(root, job)) {
 		ask_again(root);
+		return;
+	}
+	if (result->resolve.memory) {
+		begin_fetch(root, job);
 		return;
 	}
 	slot = restore->has_step ? -1 : find_slot(root, false, 0);
@@ -469,7 +533,7 @@ static void note_durable(struct agent_root *root)
 	const struct agent_restore *restore = &root->restore;
 
 	if (!root->storage.has_durable && !restore->nothing && !restore->has_step &&
-		restore->slot < 0) {
+		restore->slot < 0 && root->peers.plan == NULL) {
 		root->storage.has_durable = true;
 		memcpy(root->storage.durable_tag, restore->tag, sizeof(restore->tag));
 	}
@@ -479,12 +543,18 @@ static void note_durable(struct agent_root *root)
 static void finish(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
+	bool in_memory = restore->slot >= 0 || root->peers.plan != NULL;
 	struct frame_verdict frame;
 
 	if (restore->verdict == VERDICT_GO) {
 		note_durable(root);
-		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
+		root_event(root, EVENT_RESTORED, in_memory ? "memory" : "store");
 		root_restart_count(root);
+		if (root->peers.plan != NULL) { /* soon safe in the store, too */
+			root_save_soon(root);
+		}
+	} else if (restore->verdict == VERDICT_RETRY && root->peers.plan != NULL) {
+		root_peers_drop(root, &root->peers.plan->save);
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 		root->history.rows[restore->slot].level = HISTORY_FAILED;
@@ -563,4 +633,5 @@ void restore_done(struct agent_root *root, struct agent_conn *conn)
 		root->ledger.slots[conn->reading].readers--;
 	}
 	conn->reading = -1;
+	restore_peers_done(root, conn);
 }

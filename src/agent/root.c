@@ -185,6 +185,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	if (rv != 0) {
 		goto free_job;
 	}
+	root_peers_open(root);
 	persist_submit(root->storage.thread, job);
 	root_hosts_begin(root);
 	*out = root;
@@ -206,6 +207,8 @@ void root_close(struct agent_root *root)
 	loop_timer_cancel(root->agent->loop, &root->schedule.due);
 	loop_timer_cancel(root->agent->loop, &root->storage.slow);
 	root_rows_sweep(root, true);
+	restore_peers_end(root);
+	root_peers_close(root);
 	if (!persist_stop(root->storage.thread, times_ms(TIME_ROOT_STOP))) {
 		/* The thread hangs in a disk and still points here; the process is leaving. */
 		return;

@@ -11,8 +11,10 @@
  *   root.c            opens and closes a root; its workers come and go
  *   root_saves.c      carries out what the ledger decides of saves
  *   restore.c         has all ranks restore the same checkpoint
+ *   restore_peers.c   brings a checkpoint here that the hosts have in memory
  *   root_epoch.c      begins an epoch
  *   root_hosts.c      talks to the other hosts, if the ranks span hosts
+ *   root_peers.c      has other hosts hold replicas, if the ranks span hosts
  *   root_persist.c    hands jobs to the storage thread
  *   root_history.c    queues rows of the history and the events
  *   root_schedule.c   decides when the next save is due
@@ -27,6 +29,8 @@
 #include "agent/agent.h"
 #include "agent/ledger/advice.h"
 #include "agent/ledger/ledger.h"
+#include "agent/peer/fetch.h"
+#include "agent/peer/place.h"
 #include "agent/persist/alerts.h"
 #include "agent/persist/persist.h"
 #include "io/listener.h"
@@ -34,6 +38,10 @@
 #include "ipc/tier.h"
 
 struct agent_conn;
+struct peers;
+struct replicator;
+
+#define ROOT_PARTS_MAX 32u /* parts of saves that a host offers for a restore, at most */
 
 /* A rank's BEGIN. */
 struct agent_begin {
@@ -93,6 +101,8 @@ struct agent_conn {
 	uint32_t find_id;                /* FIND that waits for the store's answer; 0: none */
 	struct agent_restore_request restore; /* the last RESTORE */
 	int reading;                          /* slot that the worker copies out of, or -1 */
+	bool fetches;                         /* the worker reads what is fetched from hosts */
+	uint32_t fetch_id;                    /* FETCH that is not answered yet; 0: none */
 	uint64_t arena_ids[LEDGER_SLOTS];     /* arenas whose descriptors the worker has */
 	struct agent_conn *next;              /* next in the agent's list */
 };
@@ -112,6 +122,7 @@ struct agent_rank {
 enum restore_state {
 	RESTORE_IDLE,
 	RESTORE_RESOLVING, /* the storage thread looks for a checkpoint */
+	RESTORE_FETCHING,  /* the hosts have it in memory: its records are fetched */
 	RESTORE_OFFERED,
 	RESTORE_VOTED, /* all ranks here have voted; waits for the other hosts */
 };
@@ -208,6 +219,23 @@ struct root_schedule {
 	struct loop_timer due; /* fires when the next save is due */
 };
 
+/* What is known of other hosts' agents, and what they hold of this root. */
+struct root_peers {
+	bool has_links;                       /* the ranks span hosts whose agents have links */
+	uint64_t root;                        /* number of the root: peer_root */
+	struct peer_map map;                  /* hosts of the run in force; run 0: there is none */
+	bool entering;                        /* a run was asked for, and is not known yet */
+	struct replicator *replicator;        /* sends replicas; NULL: nobody does */
+	struct peer_save saves[LEDGER_SLOTS]; /* save in each slot, as all hosts know it */
+	uint64_t kept_steps[2];               /* highest steps kept in this run, descending */
+	struct peer_save global;              /* newest save that the ranks know is replicated */
+	uint64_t failures;                    /* failures that were reported */
+	/* A restore from the memory of the hosts, from its offer until all ranks here have read. */
+	struct peer_fetch *fetch;                /* NULL: there is none */
+	struct recover_plan *plan;               /* what is restored; owned; NULL: nothing is */
+	struct peer_part listed[ROOT_PARTS_MAX]; /* what root_peers_list has listed */
+};
+
 struct agent_root {
 	struct agent *agent;    /* the agent that owns this root */
 	char *path;             /* owned; absolute */
@@ -215,6 +243,7 @@ struct agent_root {
 	struct pawl_err failed; /* why ROOT_FAILED */
 	uint32_t first_rank;    /* number of the first rank here */
 	uint32_t remote_ranks;  /* ranks of the job on other hosts */
+	uint32_t replicas;      /* as the workers ask: see frame_hello */
 	/* Saves have tags. With remote ranks, the ledger still matches them by number. */
 	bool named;
 	struct ledger ledger;     /* decisions */
@@ -226,7 +255,8 @@ struct agent_root {
 	struct root_history history;
 	struct root_questions questions;
 	struct root_schedule schedule;
-	struct agent_restore restore;           /* round in progress */
+	struct agent_restore restore; /* round in progress */
+	struct root_peers peers;
 	struct loop_timer tick;                 /* fires when the ledger is to be asked next */
 	struct alert_state alerts[ALERT_KINDS]; /* state of each kind of failure */
 	struct agent_root *next;                /* next in the agent's list */
@@ -248,6 +278,7 @@ struct agent {
 	struct loop_timer idle;   /* ends the loop when idle */
 	struct agent_conn *conns; /* all connections */
 	struct agent_root *roots; /* all roots */
+	struct peers *peers;      /* see agent_set_peers; NULL: none */
 	char *notice;             /* why workers should stop, or NULL */
 	char *imports;            /* module names that a worker reported, or NULL; owned */
 	void (*imported)(void *user); /* see agent_on_imports */
@@ -308,7 +339,9 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const struct frame_restore *asked);
 /* Starts a round for the ranks that wait for one, if their job spans hosts and it may start now. */
 void restore_advance(struct agent_root *root);
-void restore_resolved(struct agent_root *root, const struct persist_job *job);
+void restore_resolved(struct agent_root *root, struct persist_job *job);
+/* Goes on with a round once what it restores from the memory of hosts can be offered. */
+void restore_reap(struct agent_root *root);
 /* Counts a vote. id: the request, which the verdict answers; 0: the rank does not wait for it. */
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint32_t id, uint8_t verdict,
 	const char *why);
@@ -320,6 +353,23 @@ void restore_done(struct agent_root *root, struct agent_conn *conn);
 void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);
 /* Offers tag ("": the newest) to this rank alone. */
 void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);
+
+/* ---- restore_peers.c ---- */
+/* Begins to fetch what plan, which it takes over, says. restore_peers_end must follow. */
+int restore_peers_begin(struct agent_root *root, struct recover_plan *plan, struct pawl_err *err);
+/* Returns how far that is; FETCH_FAILED: err says why. */
+enum peer_fetch_state restore_peers_state(struct agent_root *root, struct pawl_err *err);
+/* Offers it to a rank; only when ready. */
+void restore_peers_offer(struct agent_root *root, struct agent_conn *conn, uint32_t id);
+/* A rank wants to read a part of the offer. Answers once it is here. */
+void restore_fetch(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const struct frame_fetch *fetch);
+/* Answers the ranks whose bytes have come. */
+void restore_peers_reap(struct agent_root *root);
+/* A rank reads no more. */
+void restore_peers_done(struct agent_root *root, struct agent_conn *conn);
+/* Forgets the restore, if there is one; ranks' mappings stay. */
+void restore_peers_end(struct agent_root *root);
 
 /* ---- root_epoch.c ---- */
 /* The ranks begin (anew): drops their connections and the saves that they are staging. */
@@ -341,6 +391,26 @@ void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const
 /* All ranks here have voted: asks for the verdict of all hosts. Without memory for that, refuses
  * the restore and returns false. */
 bool root_hosts_vote(struct agent_root *root);
+
+/* ---- root_peers.c: nothing happens in a root without links ---- */
+void root_peers_open(struct agent_root *root);
+void root_peers_close(struct agent_root *root);
+/* A save is committed in a slot. */
+void root_peers_commit(struct agent_root *root, int slot);
+/* The memory of a slot is about to change. */
+void root_peers_withdraw(struct agent_root *root, int slot);
+/* The save in a slot cannot become durable any more: keeps it, as all hosts may restore it
+ * together. Takes the memory out of the slot, which the ledger is to drop. */
+void root_peers_keep(struct agent_root *root, int slot);
+/* Lists the parts of saves that this host holds, valid until the next call. Returns how many. */
+uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts);
+/* Drops what this host holds of a save. */
+void root_peers_drop(struct agent_root *root, const struct peer_save *save);
+/* A save of this step is durable: what this host holds of it, and of older ones, is of no more
+ * use. */
+void root_peers_durable(struct agent_root *root, uint64_t step);
+/* Handles what threads report. */
+void root_peers_reap(struct agent_root *root);
 
 /* ---- root_persist.c ---- */
 /* Makes a job of the current epoch for the storage thread; root_reap frees it. NULL: no memory. */

@@ -82,8 +82,8 @@ void root_send_alerts(struct agent_conn *conn)
 
 const struct alert_state *root_worst_alert(const struct agent_root *root)
 {
-	static const enum alert_kind order[] = {ALERT_SAVE, ALERT_SLOW, ALERT_HISTORY,
-		ALERT_RETAIN};
+	static const enum alert_kind order[] = {ALERT_SAVE, ALERT_SLOW, ALERT_HISTORY, ALERT_RETAIN,
+		ALERT_REPLICA};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		if (root->alerts[order[i]].active) {

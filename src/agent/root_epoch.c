@@ -38,6 +38,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root->workers.crashed = false;
 	root->workers.left_not_durable = false;
 	root->storage.space_checked = false;
+	restore_peers_end(root);
 	root->restore.state = RESTORE_IDLE;
 	root->epoch.rounds = 0;
 	root_reset_seqs(root);

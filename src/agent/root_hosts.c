@@ -42,8 +42,8 @@ void root_hosts_begin(struct agent_root *root)
 {
 	struct persist_job *job;
 
-	root->epoch.number++;
 	if (root->remote_ranks == 0) {
+		root->epoch.number++;
 		return;
 	}
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
@@ -54,10 +54,13 @@ void root_hosts_begin(struct agent_root *root)
 		}
 		if (slot->state == SLOT_COMMITTED && !slot->durable && !slot->persisting) {
 			root_hosts_fail_save(root, slot->seq, PAWL_EPEER, "its ranks began anew");
+			root_peers_keep(root, s);
 			ledger_drop(&root->ledger, s);
 			root_row_end(root, s, "the ranks began anew before it was written");
 		}
 	}
+	/* What becomes of the jobs above no longer matters to the ranks that begin. */
+	root->epoch.number++;
 	root->saves.failed_seq = 0;
 	job = make_job(root, PERSIST_BEGIN);
 	if (job) {
@@ -106,6 +109,7 @@ bool root_hosts_vote(struct agent_root *root)
 	}
 	memcpy(job->tag, restore->tag, sizeof(job->tag));
 	job->vote.verdict = restore->verdict;
+	job->vote.memory = root->peers.plan != NULL;
 	snprintf(job->vote.why, sizeof(job->vote.why), "%.255s", restore->why);
 	restore->state = RESTORE_VOTED;
 	persist_submit(root->storage.thread, job);

@@ -104,6 +104,7 @@ static void handle_saved(struct agent_root *root, struct persist_job *job)
 		root_rows_sweep(root, false);
 		root_advise(root);
 		root_send_level(root, entry->seq, LEVEL_DURABLE, 0, "");
+		root_peers_durable(root, entry->step);
 		if (streamed) {
 			free_empty_slots(root);
 		}
@@ -116,6 +117,9 @@ static void handle_saved(struct agent_root *root, struct persist_job *job)
 			ended.result.err.msg);
 		if (diverged[0]) { /* sent first, so that the next save knows */
 			root_send_diverged(root, diverged);
+		}
+		if (rv != PAWL_ECORRUPT && rv != PAWL_EMISMATCH) {
+			root_peers_keep(root, slot);
 		}
 		give_up(root, slot, &ended.result.err);
 		begin_anew_if_over(root, &ended);
@@ -207,5 +211,7 @@ void root_reap(struct agent_root *root)
 	while (alerts_take(persist_alerts(root->storage.thread), &alert)) {
 		root_alert(root, &alert);
 	}
+	root_peers_reap(root);
+	restore_reap(root);
 	root_advance(root);
 }

@@ -110,6 +110,7 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 /* Empties the spare slot, which no longer fits memory. The workers' mappings of it stay. */
 static void empty_spare(struct agent_root *root)
 {
+	root_peers_withdraw(root, LEDGER_SPARE);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		drop_record(&root->ranks[r], LEDGER_SPARE);
 		arena_empty(&root->ranks[r].arenas[LEDGER_SPARE]);
@@ -268,6 +269,7 @@ static void begin(struct agent_root *root, struct agent_conn *conn)
 		root_alert(root, &alert);
 	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
+		root_peers_withdraw(root, verdict.slot);
 		root->saves.since_ns[verdict.slot] = root->epoch.begun_ns;
 		root_row_begin(root, verdict.slot, ask);
 	}
@@ -347,6 +349,7 @@ static void commit(struct agent_root *root, int slot)
 		}
 		root_send_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 		root_check_space(root, slot);
+		root_peers_commit(root, slot);
 	}
 }
 

@@ -54,6 +54,8 @@ struct pawl_err;
 		"How long closing a checkpointer waits for the agent's goodbye.")                  \
 	X(SESSION_FIND, "session_find", 10 * NS_PER_MS, INNER,                                     \
 		"Between two looks for a tag while another rank adds to it.")                      \
+	X(SESSION_FETCH, "session_fetch", 120 * NS_PER_S, SEEN,                                    \
+		"How long a rank that restores from other hosts' memory waits for 256 MiB of it.") \
 	X(LINK_SEND, "link_send", 5 * NS_PER_S, SEEN,                                              \
 		"A process that reads nothing from its agent for so long is disconnected.")        \
 	X(LINK_STUCK, "link_stuck", 2 * NS_PER_S, SEEN,                                            \
@@ -142,6 +144,9 @@ struct pawl_err;
 	X(PEER_NEXT, "peer_next", 5 * NS_PER_S, INNER,                                             \
 		"How long rank 0's host waits for the next save to replicate before it answers "   \
 		"a host that asks for it.")                                                        \
+	X(PEER_COMMIT, "peer_commit", 5 * NS_PER_S, INNER,                                         \
+		"How long a host waits until a save that is to be replicated is committed there, " \
+		"too.")                                                                            \
 	X(PEER_RETRY, "peer_retry", 1 * NS_PER_S, INNER,                                           \
 		"Before a replica that failed is tried again.")                                    \
 	X(PERSIST_ROWS, "persist_rows", 1 * NS_PER_S, INNER,                                       \

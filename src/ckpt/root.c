@@ -64,6 +64,21 @@ int tags_root_open(const char *path, const char *hidden, bool create, struct tag
 	return 0;
 }
 
+int tags_root_open_unasked(const char *path, struct tags_root **root, struct pawl_err *err)
+{
+	struct store *store;
+	int rv = store_bucket_open_unasked(path, &store, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = make_root(store, root, err);
+	if (rv != 0) {
+		store_close(store);
+	}
+	return rv;
+}
+
 void tags_root_close(struct tags_root *root)
 {
 	if (root == NULL) {

@@ -38,6 +38,9 @@ struct tags_root;
  * directory. */
 int tags_root_open(const char *path, const char *hidden, bool create, struct tags_root **root,
 	struct pawl_err *err);
+/* Opens the root in a bucket as tags_root_open does, but asks it nothing: see
+ * store_bucket_open_unasked. */
+int tags_root_open_unasked(const char *path, struct tags_root **root, struct pawl_err *err);
 /* Opens the root that a store holds, of objects if the store is flat. Takes the store, which is
  * closed with the root, unless this fails. Such a root of directories has no lock: PAWL_ENOTSUP. */
 int tags_root_over(struct store *store, struct tags_root **root, struct pawl_err *err);

@@ -31,11 +31,11 @@ static const struct cli_option options[] = {
 struct serve {
 	const char *listen, *rendezvous, *token_file;
 	uint64_t port;
-	struct run_places places;       /* places that rendezvous names */
-	char token[NODE_TOKEN_MAX + 1]; /* secret of the job; empty: none */
-	char name[COLL_TCP_NAME];       /* name of the server */
-	struct coll_server *server;     /* owned */
-	atomic_bool stop;               /* true: the thread of serve_ranks ends */
+	struct run_places places;      /* places that rendezvous names */
+	char token[TLS_TOKEN_MAX + 1]; /* secret of the job; empty: none */
+	char name[COLL_TCP_NAME];      /* name of the server */
+	struct coll_server *server;    /* owned */
+	atomic_bool stop;              /* true: the thread of serve_ranks ends */
 };
 
 static void print_line(const char *line)

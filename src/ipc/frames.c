@@ -23,6 +23,7 @@ static const struct frame_field frame_hello_fields[] = {
 	FIELD(frame_hello, U32, first),
 	FIELD(frame_hello, U32, ranks),
 	FIELD(frame_hello, U64, seq),
+	FIELD(frame_hello, U32, replicas),
 };
 
 static const struct frame_field frame_begin_fields[] = {
@@ -107,6 +108,13 @@ static const struct frame_field frame_preempt_fields[] = {
 	FIELD(frame_preempt, U32, left_ms),
 };
 
+static const struct frame_field frame_fetch_fields[] = {
+	FIELD(frame_fetch, U32, rank),
+	FIELD(frame_fetch, U32, part),
+	FIELD(frame_fetch, U64, lo),
+	FIELD(frame_fetch, U64, hi),
+};
+
 static const struct frame_field frame_welcome_fields[] = {
 	FIELD(frame_welcome, U32, pid),
 };
@@ -147,6 +155,21 @@ static const struct frame_field frame_from_memory_fields[] = {
 	FIELD(frame_from_memory, U64, step),
 	FIELD(frame_from_memory, TEXT, tag),
 	LIST(frame_from_memory, shares_n, shares, frame_share_layout),
+};
+
+static const struct frame_field frame_peer_share_fields[] = {
+	FIELD(frame_peer_share, U64, off),
+	FIELD(frame_peer_share, U64, size_bytes),
+	FIELD(frame_peer_share, BLOB, record),
+};
+
+const struct frame_layout frame_peer_share_layout = LAYOUT(frame_peer_share);
+
+static const struct frame_field frame_from_peers_fields[] = {
+	FIELD(frame_from_peers, U64, step),
+	FIELD(frame_from_peers, TEXT, tag),
+	FIELD(frame_from_peers, U64, memory_bytes),
+	ROWS(frame_from_peers, shares, frame_peer_share_layout),
 };
 
 static const struct frame_field frame_verdict_fields[] = {
@@ -232,6 +255,7 @@ static const struct frame_layout layouts[] = {
 	[PROTO_SCALE] = LAYOUT(frame_scale),
 	[PROTO_STATE] = LAYOUT(frame_state),
 	[PROTO_PREEMPT] = LAYOUT(frame_preempt),
+	[PROTO_FETCH] = LAYOUT(frame_fetch),
 	[PROTO_WELCOME] = LAYOUT(frame_welcome),
 	[PROTO_ERROR] = LAYOUT(frame_error),
 	[PROTO_OK] = {NULL, 0, 0},
@@ -244,6 +268,7 @@ static const struct frame_layout layouts[] = {
 	[PROTO_SCALED] = LAYOUT(frame_scaled),
 	[PROTO_STATED] = LAYOUT(frame_stated),
 	[PROTO_PREEMPTED] = LAYOUT(frame_preempted),
+	[PROTO_FROM_PEERS] = LAYOUT(frame_from_peers),
 	[PROTO_LEVEL] = LAYOUT(frame_level),
 	[PROTO_DIVERGED] = LAYOUT(frame_diverged),
 	[PROTO_HOLD] = LAYOUT(frame_hold),
@@ -259,8 +284,8 @@ _Static_assert(sizeof(struct frame_hello) <= UINT16_MAX &&
 
 static bool is_type(uint16_t type)
 {
-	return (type >= PROTO_HELLO && type <= PROTO_PREEMPT) ||
-		(type >= PROTO_WELCOME && type <= PROTO_PREEMPTED) ||
+	return (type >= PROTO_HELLO && type <= PROTO_FETCH) ||
+		(type >= PROTO_WELCOME && type <= PROTO_FROM_PEERS) ||
 		(type >= PROTO_LEVEL && type <= PROTO_NOTIFICATION);
 }
 

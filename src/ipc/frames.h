@@ -36,6 +36,9 @@ struct frame_hello {
 	uint32_t full_every;   /* one durable save in so many is written whole */
 	uint32_t first, ranks; /* lowest rank on this host, and number of ranks on it */
 	uint64_t seq;          /* number of this rank's last save; 0: none yet */
+	/* Hosts that keep a copy of this host's part of a save; UINT32_MAX: the agent chooses, 1 if
+	 * it has links to other hosts of the job, else 0. */
+	uint32_t replicas;
 };
 
 struct frame_begin {
@@ -121,6 +124,13 @@ struct frame_preempt {
 	uint32_t left_ms;       /* time until the machine is gone */
 };
 
+/* Bytes of a save that FROM_PEERS has offered. */
+struct frame_fetch {
+	uint32_t rank;   /* rank in the job */
+	uint32_t part;   /* index of the partition in that rank's record */
+	uint64_t lo, hi; /* from lo to before hi of the partition's file */
+};
+
 /* ---- agent to worker: replies ---- */
 
 struct frame_welcome {
@@ -165,6 +175,22 @@ struct frame_from_memory {
 	char tag[CKPT_TAG_MAX];
 	uint32_t shares_n;                            /* ranks of the job */
 	struct frame_share shares[PROTO_RANKS_LOCAL]; /* by rank */
+};
+
+/* A rank's part of a save that other hosts have in memory. */
+struct frame_peer_share {
+	uint64_t off;             /* offset of the rank's arena in the one memory */
+	uint64_t size_bytes;      /* size of the arena */
+	struct frame_blob record; /* empty: the rank has no part in the save */
+};
+
+/* The descriptor of one memory comes along, in which all arenas lie. Bytes are there only once a
+ * FETCH of them was answered. */
+struct frame_from_peers {
+	uint64_t step;
+	char tag[CKPT_TAG_MAX];
+	uint64_t memory_bytes;    /* size of the memory */
+	struct frame_rows shares; /* frame_peer_share, by rank; at most PROTO_RANKS_JOB */
 };
 
 struct frame_verdict {
@@ -245,6 +271,7 @@ union frame_request {
 	struct frame_scale scale;
 	struct frame_state state;
 	struct frame_preempt preempt;
+	struct frame_fetch fetch;
 };
 
 /* Room for the body of any event. */
@@ -255,6 +282,9 @@ union frame_event {
 	struct frame_yes_at yes_at;
 	struct frame_notification notification;
 };
+
+/* Layout of a row of frame_from_peers. */
+extern const struct frame_layout frame_peer_share_layout;
 
 /* Appends the body of a frame. body: the struct of that type; NULL for one without a body. */
 void frame_encode(struct wire_out *out, enum proto_type type, const void *body);

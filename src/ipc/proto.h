@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 7u
+#define PROTO_VERSION 8u
 #define PROTO_HEADER  12u /* bytes of a header */
 /* bytes of a body; a larger one ends the connection */
 #define PROTO_BODY_MAX         (512u << 20)
@@ -24,6 +24,7 @@ struct pawl_err;
 #define PROTO_TEXT_MAX         512u  /* bytes of a message for people, terminator included */
 #define PROTO_NOTIFICATION_MAX 1024u /* bytes of a notification, terminator included */
 #define PROTO_RANKS_LOCAL      64u /* ranks of one node, as their arenas must travel in one frame */
+#define PROTO_RANKS_JOB        (256u * PROTO_RANKS_LOCAL) /* ranks of one job, on 256 nodes */
 
 /* Types of frames; frames.h has the body of each. */
 enum proto_type {
@@ -49,6 +50,7 @@ enum proto_type {
 	PROTO_SCALE,   /* without HELLO */
 	PROTO_STATE,   /* without HELLO */
 	PROTO_PREEMPT, /* without HELLO */
+	PROTO_FETCH,   /* bytes of a save that was offered by FROM_PEERS */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64,
 	PROTO_ERROR,
@@ -62,6 +64,7 @@ enum proto_type {
 	PROTO_SCALED,
 	PROTO_STATED,
 	PROTO_PREEMPTED,
+	PROTO_FROM_PEERS, /* a save that other hosts have in memory */
 	/* agent to worker, events */
 	PROTO_LEVEL = 128,
 	PROTO_DIVERGED,
@@ -82,6 +85,7 @@ enum proto_level {
 	LEVEL_STAGING,
 	LEVEL_STAGED,
 	LEVEL_COMMITTED,
+	LEVEL_REPLICATED, /* the memory of other hosts has it, too */
 	LEVEL_DURABLE,
 	LEVEL_TROUBLE /* still committed; storage failed: why */
 };

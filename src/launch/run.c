@@ -179,6 +179,7 @@ static void close_run(struct run *run)
 		close(run->port_fd);
 	}
 	agent_close(run->agent);
+	run_peers_close(run);
 	if (!run->plan.shared) {
 		membership_remove(run->plan.membership_path);
 	}

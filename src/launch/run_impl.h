@@ -13,6 +13,7 @@ struct agent;
 struct agent_scale;
 struct node_net;
 struct notice_watcher;
+struct peers;
 struct run_group;
 struct run_output;
 
@@ -30,6 +31,8 @@ struct run {
 	struct loop *loop;                 /* loop of the main thread */
 	struct run_output *output;         /* the printing thread */
 	struct agent *agent;               /* keeps the checkpoints */
+	struct peers *peers;               /* the agent's links to other nodes'; NULL: none */
+	char peers_address[ADDRESS_MAX];   /* where peers was opened; "": it never was */
 	struct run_group *group;           /* the workers */
 	struct notice_watcher *notice;     /* asks whether the machine goes away; NULL: nobody */
 	struct run_joint joint;            /* judges ends of ranks in a job of several launchers */
@@ -67,6 +70,14 @@ void run_on_drain_timer(struct loop_timer *timer);
 int run_notice_open(struct run *run, struct pawl_err *err);
 /* Answers `pawl notice`: this machine goes away in left_ns. */
 void run_on_preempt(void *user, int64_t left_ns);
+
+/* ---- run_peers.c ---- */
+
+/* Returns the port of the agent's links, which the first call opens, as peer_port of nodes_ops. */
+uint32_t run_peers_port(void *user, const char *address);
+/* Tells the links where rank 0's node is from this start on. */
+void run_peers_start(struct run *run, const struct node_frame *start);
+void run_peers_close(struct run *run); /* after the agent */
 
 /* ---- run_events.c: callbacks ---- */
 

@@ -64,6 +64,7 @@ static void start_group(void *user, const struct node_frame *start)
 			run->options->max_restarts);
 		run->restarts = group_start.restarts;
 	}
+	run_peers_start(run, start);
 	if (attempt != run->attempt) {
 		agent_set_attempt(run->agent, attempt);
 		run->attempt = attempt;
@@ -259,6 +260,7 @@ const struct nodes_ops run_ops = {
 	.close = drop,
 	.address = find_address,
 	.port = hold_port,
+	.peer_port = run_peers_port,
 	.start = start_group,
 	.notice = notice_workers,
 	.kill = kill_workers,

@@ -186,11 +186,11 @@ static int take_token(char *token, const char *text, size_t len, const char *sou
 	while (len > 0 && isspace((unsigned char)text[len - 1])) {
 		len--;
 	}
-	if (len < NODE_TOKEN_MIN || len > NODE_TOKEN_MAX) {
+	if (len < TLS_TOKEN_MIN || len > TLS_TOKEN_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"%s: a token has %u to %u bytes, this one has %zu; `openssl rand -hex 32` "
 			"makes one",
-			source, NODE_TOKEN_MIN, NODE_TOKEN_MAX, len);
+			source, TLS_TOKEN_MIN, TLS_TOKEN_MAX, len);
 	}
 	memcpy(token, text, len);
 	token[len] = '\0';
@@ -200,7 +200,7 @@ static int take_token(char *token, const char *text, size_t len, const char *sou
 int run_token_read(char *token, const char *path, struct pawl_err *err)
 {
 	const char *text = getenv("PAWL_TOKEN");
-	char bytes[NODE_TOKEN_MAX + 2];
+	char bytes[TLS_TOKEN_MAX + 2];
 	FILE *file;
 	size_t len;
 
@@ -217,6 +217,26 @@ int run_token_read(char *token, const char *path, struct pawl_err *err)
 	len = fread(bytes, 1, sizeof(bytes), file);
 	fclose(file);
 	return take_token(token, bytes, len, path, err);
+}
+
+/* Reads the name of this node's failure domain. */
+static int read_domain(char *domain, struct pawl_err *err)
+{
+	const char *text = getenv("PAWL_DOMAIN");
+	size_t len = 0;
+
+	text = text != NULL ? text : "";
+	while (len < PEER_DOMAIN_MAX && isprint((unsigned char)text[len])) {
+		len++;
+	}
+	if (len == PEER_DOMAIN_MAX || text[len] != '\0') {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"PAWL_DOMAIN, this node's failure domain: at most %u printable ASCII "
+			"characters, such as rack-7",
+			PEER_DOMAIN_MAX - 1);
+	}
+	memcpy(domain, text, len + 1);
+	return 0;
 }
 
 /* Takes the rendezvous from a launcher that names its nodes' addresses. Under Slurm the port
@@ -334,6 +354,9 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 			plan->node_rank, plan->nodes, plan->nodes - 1);
 	}
 	rv = find_places(plan, options->rendezvous, err);
+	if (rv == 0) {
+		rv = read_domain(plan->domain, err);
+	}
 	return rv == 0 ? run_token_read(plan->token, options->token_file, err) : rv;
 }
 

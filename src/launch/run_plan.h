@@ -2,8 +2,9 @@
 #ifndef LAUNCH_RUN_PLAN_H
 #define LAUNCH_RUN_PLAN_H
 
+#include "agent/peer/peer_msg.h"
 #include "ckpt/format/manifest.h"
-#include "launch/nodes/node_tls.h"
+#include "io/tls.h"
 #include "launch/run.h"
 #include "launch/run_places.h"
 
@@ -20,8 +21,9 @@ struct run_plan {
 	uint32_t attempt;   /* number of the first attempt */
 	uint32_t nodes;     /* nodes of the job */
 	uint32_t node_rank; /* rank of this node, or NODE_NONE: any */
-	struct run_places places;       /* places of the rendezvous */
-	char token[NODE_TOKEN_MAX + 1]; /* token of the job; empty: none */
+	struct run_places places;      /* places of the rendezvous */
+	char token[TLS_TOKEN_MAX + 1]; /* token of the job; empty: none */
+	char domain[PEER_DOMAIN_MAX];  /* failure domain of this node; empty: unknown */
 };
 
 /* Finds the interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this
@@ -39,7 +41,7 @@ int run_program_find(char *path, size_t cap_bytes, const char *asked, struct paw
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
 
 /* Reads the token from the file at path, or (NULL) from PAWL_TOKEN; "" if there is none. token:
- * NODE_TOKEN_MAX + 1 bytes. PAWL_EINVAL, PAWL_ENOENT, and other errors of opening the file. */
+ * TLS_TOKEN_MAX + 1 bytes. PAWL_EINVAL, PAWL_ENOENT, and other errors of opening the file. */
 int run_token_read(char *token, const char *path, struct pawl_err *err);
 
 /* Makes the id of a job that nobody named, such as "train-0123456789abcdef": the same whenever the

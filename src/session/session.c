@@ -19,6 +19,27 @@
 
 /* ---- opening and closing ---- */
 
+static int check_ranks(const struct pawl_ckpt_options *options, struct pawl_err *err)
+{
+	if (options->host_ranks > 0 &&
+		(options->rank < options->host_first ||
+			options->rank - options->host_first >= options->host_ranks)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"rank %u is not on this host, which has %u ranks from rank %u on",
+			options->rank, options->host_ranks, options->host_first);
+	}
+	if (options->world < 1 || options->rank >= options->world) {
+		return pawl_err_set(err, PAWL_EINVAL, "rank %u of %u", options->rank,
+			options->world);
+	}
+	if (options->replicas > PAWL_CKPT_REPLICAS_MAX &&
+		options->replicas != PAWL_CKPT_REPLICAS_DEFAULT) {
+		return pawl_err_set(err, PAWL_EINVAL, "%u replicas: at most %u are possible",
+			options->replicas, PAWL_CKPT_REPLICAS_MAX);
+	}
+	return 0;
+}
+
 static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *options,
 	struct pawl_err *err)
 {
@@ -53,19 +74,8 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 		return pawl_err_set(err, PAWL_EINVAL, "job id %.64s…: empty, or over %u bytes",
 			options->job, CKPT_JOB_MAX - 1);
 	}
-	if (options->host_ranks > 0 &&
-		(options->rank < options->host_first ||
-			options->rank - options->host_first >= options->host_ranks)) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"rank %u is not on this host, which has %u ranks from rank %u on",
-			options->rank, options->host_ranks, options->host_first);
-	}
-	if (options->world < 1 || options->rank >= options->world) {
-		return pawl_err_set(err, PAWL_EINVAL, "rank %u of %u", options->rank,
-			options->world);
-	}
-	rv = 0;
-	if (!options->socket) {
+	rv = check_ranks(options, err);
+	if (rv == 0 && !options->socket) {
 		rv = agent_socket_path(options->job, path, sizeof(path), err);
 	}
 	if (rv != 0) {
@@ -204,7 +214,7 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 		if (entry->status.level == PAWL_CKPT_FAILED) {
 			return pawl_err_set(err, PAWL_ECANCELED, "%s", entry->status.why);
 		}
-		if (entry->superseded && level == PAWL_CKPT_DURABLE) {
+		if (entry->superseded && level > PAWL_CKPT_COMMITTED) {
 			return pawl_err_set(err, PAWL_ECANCELED,
 				"superseded by a later save before it became durable");
 		}
@@ -271,6 +281,13 @@ static void send_done(struct pawl_ckpt *ckpt)
 	}
 }
 
+/* Whether other hosts may keep replicas. Even if their agents are not connected, every save of
+ * ranks that span hosts is made durable: a wait for replicas ends. */
+static bool may_replicate(const struct pawl_ckpt *ckpt)
+{
+	return ckpt->options.replicas > 0 && ckpt->options.host_ranks < ckpt->options.world;
+}
+
 int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
 	struct pawl_err *err)
 {
@@ -289,11 +306,12 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	rv = wait_level(ckpt, id, level < PAWL_CKPT_COMMITTED ? level : PAWL_CKPT_COMMITTED, due_ns,
 		err);
 	pthread_mutex_unlock(&ckpt->state);
-	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
+	if (rv != 0 || level <= PAWL_CKPT_COMMITTED) {
 		return rv;
 	}
 	/* requested at each call: an earlier attempt may have failed */
-	no_answer = flush_save(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
+	no_answer = (level == PAWL_CKPT_DURABLE || !may_replicate(ckpt)) &&
+		flush_save(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
 	pthread_mutex_unlock(&ckpt->state);

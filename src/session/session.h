@@ -20,6 +20,7 @@
  *   session_save.c       saving all partitions at once
  *   session_build.c      saving partition by partition
  *   session_due.c        whether a save is due
+ *   session_peers.c      what other hosts have in memory, for a restore
  *   session_restore.c    restoring; session_reshard.c and session_find.c stand on it
  *   session.c            opening and closing, waiting, other calls
  */

@@ -82,7 +82,8 @@ static int send_hello(struct pawl_ckpt *ckpt, struct link *link, struct pawl_err
 		.named = options->named,
 		.full_every = options->full_every,
 		.first = options->host_first,
-		.ranks = options->host_ranks};
+		.ranks = options->host_ranks,
+		.replicas = options->replicas};
 
 	snprintf(hello.job, sizeof(hello.job), "%s", options->job);
 	snprintf(hello.root, sizeof(hello.root), "%s", options->root);

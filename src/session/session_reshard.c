@@ -66,7 +66,7 @@ static int mark_chunks(struct pawl_restore *restore, uint32_t index,
 }
 
 /* Verifies the needed chunks of a partition in memory, one run of chunks at a time. */
-static int check_chunks(const struct pawl_restore *restore, const struct source_part *part,
+static int check_chunks(struct pawl_restore *restore, const struct source_part *part,
 	const bool *needed, uint64_t chunks, struct pawl_err *err)
 {
 	uint64_t chunk = 0;

@@ -1,8 +1,9 @@
 /*
  * Inside a worker (and for tools): reads a checkpoint back, from the memory tier, where each rank's
  * share lies in its arena, or from the store: as much of a partition as is needed, into memory of
- * this process or in place in the page cache. Either way every byte is verified before the caller
- * sees any of it, and the caller's memory is not written to.
+ * this process or in place in the page cache. The arenas may be copies of other hosts' memory, of
+ * which bytes come as they are asked for (session_peers.c). In each case every byte is verified
+ * before the caller sees any of it, and the caller's memory is not written to.
  */
 #include "session/session_source.h"
 
@@ -35,6 +36,9 @@ void pawl_restore_close(struct pawl_restore *restore)
 	}
 	free(restore->parts);
 	free(restore->tensors);
+	if (restore->peers) {
+		source_drop_peers(restore);
+	}
 	for (uint32_t r = 0; restore->ranks && r < restore->info.world; r++) {
 		record_deinit(&restore->ranks[r].record);
 		arena_unmap(restore->ranks[r].arena, restore->ranks[r].size_bytes);
@@ -380,7 +384,7 @@ static int take_memory(struct pawl_restore *restore, const struct link_reply *re
 			return pawl_err_sys(err, "map rank %u's arena", r);
 		}
 	}
-	return list_memory(restore, err);
+	return 0;
 }
 
 /* Pieces of one rank's share being checked, by several threads. */
@@ -408,18 +412,24 @@ static int piece_error(const struct pawl_restore *restore, const struct source_p
 }
 
 /* Checks each piece of a rank's share that has bytes from lo to before hi of the file against the
- * checksum that the rank computed when it staged the piece. */
-static int check_share(const struct pawl_restore *restore, const struct source_part *part,
-	uint32_t r, const struct record_part *share, uint64_t lo, uint64_t hi, struct pawl_err *err)
+ * checksum that the rank computed when it staged the piece. The pieces of other hosts are fetched
+ * first. */
+static int check_share(struct pawl_restore *restore, const struct source_part *part, uint32_t r,
+	const struct record_part *share, uint64_t lo, uint64_t hi, struct pawl_err *err)
 {
 	const struct source_rank *rank = &restore->ranks[r];
 	const struct record_piece *piece = share->pieces;
 	const struct record_piece *end = piece + share->pieces_n;
 	struct check check = {.base = rank->arena + share->arena_off - share->lo};
+	int rv;
 
 	if (share->arena_off + (share->hi - share->lo) > rank->size_bytes) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"%s: rank %u's share passes the end of its arena", part->info.name, r);
+	}
+	rv = restore->peers ? source_fetch(restore, r, share, lo, hi, err) : 0;
+	if (rv != 0) {
+		return rv;
 	}
 	while (piece < end && piece->file_off + piece->len_bytes <= lo) {
 		piece++;
@@ -432,8 +442,8 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 	return piece == end ? 0 : piece_error(restore, part, r, piece, err);
 }
 
-int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,
-	uint64_t lo, uint64_t hi, struct pawl_err *err)
+int source_check_memory(struct pawl_restore *restore, const struct source_part *part, uint64_t lo,
+	uint64_t hi, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -500,8 +510,11 @@ int session_restore_accept(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 	int rv;
 
 	restore->vote_pending = to_all && ckpt->reply.type != PROTO_FROM_NOTHING;
-	if (ckpt->reply.type == PROTO_FROM_MEMORY) {
-		return take_memory(restore, &ckpt->reply, err);
+	if (ckpt->reply.type == PROTO_FROM_MEMORY || ckpt->reply.type == PROTO_FROM_PEERS) {
+		rv = ckpt->reply.type == PROTO_FROM_MEMORY
+			? take_memory(restore, &ckpt->reply, err)
+			: source_take_peers(restore, &ckpt->reply, err);
+		return rv == 0 ? list_memory(restore, err) : rv;
 	}
 	if (ckpt->reply.type == PROTO_FROM_STORE) {
 		rv = link_reply_get(&ckpt->reply, PROTO_FROM_STORE, &offer, sizeof(offer), err);

@@ -200,9 +200,15 @@ void session_handle_agent_lost(struct pawl_ckpt *ckpt)
 {
 	pthread_mutex_lock(&ckpt->state);
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
-		if (ckpt->saves.statuses[i].id != 0 && !ckpt->saves.statuses[i].superseded) {
-			set_failed(&ckpt->saves.statuses[i], PAWL_EPEER,
-				"the agent is gone, and with it what was not durable yet", -1, -1);
+		struct session_status *entry = &ckpt->saves.statuses[i];
+
+		if (entry->id != 0 && !entry->superseded) {
+			set_failed(entry, PAWL_EPEER,
+				entry->status.level == PAWL_CKPT_REPLICATED
+					? "the agent is gone; the save was not durable yet, but "
+					  "other hosts have it in memory"
+					: "the agent is gone, and with it what was not durable yet",
+				-1, -1);
 		}
 	}
 	/* Without yes_at the next agent decides again. With it, other ranks got yes, too. */
@@ -213,28 +219,46 @@ void session_handle_agent_lost(struct pawl_ckpt *ckpt)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-void session_handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame)
+/* The storage failed; the save stays as safe as it is. */
+static void set_trouble(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why)
 {
 	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = session_find_status(ckpt, id);
+	if (entry) {
+		entry->status.code = code;
+		snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+void session_handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame)
+{
 	uint64_t id;
 
 	pthread_mutex_lock(&ckpt->state);
 	id = id_of(ckpt, frame->seq);
 	pthread_mutex_unlock(&ckpt->state);
-	if (frame->level == LEVEL_COMMITTED || frame->level == LEVEL_DURABLE) {
-		session_set_level(ckpt, id,
-			frame->level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
-	} else if (frame->level == LEVEL_FAILED) {
+	switch (frame->level) {
+	case LEVEL_COMMITTED:
+		session_set_level(ckpt, id, PAWL_CKPT_COMMITTED);
+		break;
+	case LEVEL_REPLICATED:
+		session_set_level(ckpt, id, PAWL_CKPT_REPLICATED);
+		break;
+	case LEVEL_DURABLE:
+		session_set_level(ckpt, id, PAWL_CKPT_DURABLE);
+		break;
+	case LEVEL_FAILED:
 		session_set_failed(ckpt, id, frame->code, frame->why, -1, -1);
-	} else if (frame->level == LEVEL_TROUBLE) {
-		pthread_mutex_lock(&ckpt->state);
-		entry = session_find_status(ckpt, id);
-		if (entry) {
-			entry->status.code = frame->code;
-			snprintf(entry->status.why, sizeof(entry->status.why), "%s", frame->why);
-		}
-		pthread_cond_broadcast(&ckpt->changed);
-		pthread_mutex_unlock(&ckpt->state);
+		break;
+	case LEVEL_TROUBLE:
+		set_trouble(ckpt, id, frame->code, frame->why);
+		break;
+	default:
+		break; /* an agent sends no other */
 	}
 }
 

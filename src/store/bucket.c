@@ -662,14 +662,13 @@ int store_bucket_name(const char *address, char *name, size_t size_bytes, struct
 	return rv;
 }
 
-int store_bucket_open(const char *address, struct store **store, struct pawl_err *err)
+int store_bucket_open_unasked(const char *address, struct store **store, struct pawl_err *err)
 {
 	struct object_options options = {.connections = CONNECTIONS,
 		.patience_ns = times_ns(TIME_BUCKET_PATIENCE),
 		.connect_ns = times_ns(TIME_BUCKET_CONNECT),
 		.stall_ns = times_ns(TIME_BUCKET_STALL)};
 	struct bucket *bucket = FAULT_MEM("bucket.open", calloc(1, sizeof(*bucket)));
-	bool any;
 	int rv;
 
 	if (bucket == NULL) {
@@ -679,12 +678,29 @@ int store_bucket_open(const char *address, struct store **store, struct pawl_err
 	bucket->done_end = &bucket->done;
 	rv = object_url_parse(address, &bucket->url, err);
 	rv = rv == 0 ? object_open(&bucket->url, &options, &bucket->client, err) : rv;
-	/* A wrong bucket or key is an error here, and not of whatever comes first. */
-	rv = rv == 0 ? look_below(bucket, "", &any, err) : rv;
 	if (rv != 0) {
 		close_bucket(&bucket->store);
 		return rv;
 	}
 	*store = &bucket->store;
+	return 0;
+}
+
+int store_bucket_open(const char *address, struct store **store, struct pawl_err *err)
+{
+	struct store *opened;
+	bool any;
+	int rv = store_bucket_open_unasked(address, &opened, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	/* A wrong bucket or key is an error here, and not of whatever comes first. */
+	rv = look_below(bucket_of(opened), "", &any, err);
+	if (rv != 0) {
+		close_bucket(opened);
+		return rv;
+	}
+	*store = opened;
 	return 0;
 }

@@ -138,6 +138,9 @@ int store_bucket_name(const char *address, char *name, size_t size_bytes, struct
  * uploaded: PAWL_ENOTSUP.
  */
 int store_bucket_open(const char *address, struct store **store, struct pawl_err *err);
+/* Opens a bucket without a request. Whether there is such a bucket, which takes the credentials, is
+ * found out by the first use. PAWL_EINVAL: the address or the configuration is wrong. */
+int store_bucket_open_unasked(const char *address, struct store **store, struct pawl_err *err);
 
 /*
  * Returns whether a store is flat: it has no directories, only objects with paths.

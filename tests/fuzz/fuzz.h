@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FUZZ_SEEDS_MAX 16u         /* valid inputs of a target, at most */
+#define FUZZ_SEEDS_MAX 32u         /* valid inputs of a target, at most */
 #define FUZZ_BYTES_MAX (64u << 10) /* length of an input that the driver makes, at most */
 
 /* Decodes the bytes; aborts if the result breaks a promise. Returns 0. */

@@ -19,6 +19,7 @@ union any {
 	struct frame_grant grant;
 	struct frame_from_nothing from_nothing;
 	struct frame_from_memory from_memory;
+	struct frame_from_peers from_peers;
 	struct frame_verdict verdict;
 	struct frame_listed listed;
 	struct frame_scaled scaled;
@@ -52,11 +53,14 @@ static void read_rows(uint16_t type, const union any *body)
 {
 	static struct sched_msg_job job_rows[16];
 	static struct sched_msg_node node_rows[16];
+	static struct frame_peer_share share_rows[16];
 
 	if (type == (SCHED_BIT | SCHED_MSG_JOBS) && body->jobs.jobs.n <= 16) {
 		frame_rows_read(&body->jobs.jobs, &sched_msg_job_layout, job_rows);
 	} else if (type == (SCHED_BIT | SCHED_MSG_NODE_ROWS) && body->nodes.nodes.n <= 16) {
 		frame_rows_read(&body->nodes.nodes, &sched_msg_node_layout, node_rows);
+	} else if (type == PROTO_FROM_PEERS && body->from_peers.shares.n <= 16) {
+		frame_rows_read(&body->from_peers.shares, &frame_peer_share_layout, share_rows);
 	}
 }
 
@@ -98,9 +102,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	static const uint16_t types[] = {PROTO_HELLO, PROTO_BEGIN, PROTO_STAGED, PROTO_FAIL,
-		PROTO_PIN, PROTO_BYE, PROTO_ERROR, PROTO_GRANT, PROTO_FROM_MEMORY, PROTO_VERDICT,
-		PROTO_LISTED, PROTO_STATED, PROTO_LEVEL, PROTO_NOTIFICATION,
-		SCHED_BIT | SCHED_MSG_SUBMIT, SCHED_BIT | SCHED_MSG_LIST,
+		PROTO_PIN, PROTO_BYE, PROTO_FETCH, PROTO_FROM_PEERS, PROTO_ERROR, PROTO_GRANT,
+		PROTO_FROM_MEMORY, PROTO_VERDICT, PROTO_LISTED, PROTO_STATED, PROTO_LEVEL,
+		PROTO_NOTIFICATION, SCHED_BIT | SCHED_MSG_SUBMIT, SCHED_BIT | SCHED_MSG_LIST,
 		SCHED_BIT | SCHED_MSG_SHOW, SCHED_BIT | SCHED_MSG_NODES,
 		SCHED_BIT | SCHED_MSG_DRAIN, SCHED_BIT | SCHED_MSG_ERROR,
 		SCHED_BIT | SCHED_MSG_DONE, SCHED_BIT | SCHED_MSG_JOBS, SCHED_BIT | SCHED_MSG_SHOWN,
@@ -125,6 +129,14 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		body.from_memory.shares_n = 2;
 		body.from_memory.shares[1].record =
 			(struct frame_blob){.bytes = record, .len_bytes = sizeof(record)};
+		break;
+	case PROTO_FROM_PEERS:
+		frame_layout_encode(&rows, &frame_peer_share_layout,
+			&(struct frame_peer_share){.off = 1,
+				.size_bytes = 2,
+				.record = {.bytes = record, .len_bytes = sizeof(record)}});
+		body.from_peers.shares =
+			(struct frame_rows){rows.bytes, (uint32_t)rows.len_bytes, 1};
 		break;
 	case PROTO_LISTED:
 		body.listed.pending_n = 1;

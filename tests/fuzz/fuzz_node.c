@@ -37,6 +37,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.first = 8,
 		.world = 12,
 		.port = 29400,
+		.peer_port = 40112,
 		.address = "10.79.0.1",
 		.job = "gpt",
 		.ledger = {.generation = 2, .restarts = 1},

@@ -29,11 +29,13 @@ from pawl.errors import ECHANGED, NotDurable, PawlError, error
 
 log = logging.getLogger("pawl")
 
-LEVELS: Final = {"staged": 1, "committed": 2, "durable": 3}
+LEVELS: Final = {"staged": 1, "committed": 2, "replicated": 3, "durable": 4}
 _LEVEL_STAGING: Final = 0
-_LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
+_LEVEL_NAMES: Final = {-1: "failed", _LEVEL_STAGING: "staging"} | {n: k for k, n in LEVELS.items()}
 _PROOFS: Final = ("copied", "watched", "fenced")
 _AUTO_MS: Final = (1 << 64) - 1  # PAWL_CKPT_AUTO
+_REPLICAS_MAX: Final = 8  # PAWL_CKPT_REPLICAS_MAX
+_REPLICAS_DEFAULT: Final = (1 << 32) - 1  # PAWL_CKPT_REPLICAS_DEFAULT
 EXIT_UNSAVED: Final = 74  # RUN_EXIT_UNSAVED: the script is done, but the newest save is not durable
 _CALLS_S: Final = 60.0  # longest wait of closing for calls in other threads
 _POLL_S: Final = 2.5  # longest wait for storage at a time, so that Ctrl-C is noticed
@@ -48,11 +50,12 @@ _PENDING_MAX: Final = 4  # saves, at most, watched for failing before they are c
 _Status = tuple[int, int, str, int, int, int, dict[str, Any]]
 
 _warned: set[str] = set()  # roots whose users were warned that they will not last
+_unlinked: set[str] = set()  # roots whose users were warned that there are no replicas
 _open: set[Saver] = set()  # all open savers of this process; closed at exit
 
 
 class Save:
-    """One save. Its level is staging, staged, committed or durable; or failed."""
+    """One save. Its level is staging, staged, committed, replicated or durable; or failed."""
 
     def __init__(
         self, owner: Saver, capture: _fence.Capture, save_id: int, step: int | None, tag: str
@@ -70,10 +73,12 @@ class Save:
         """Waits until the save has reached a level, at most ``timeout`` seconds; None: no limit.
 
         ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's bytes are copied,
-        and the checkpoint, or a newer one, survives the training processes. ``"durable"``: it is in
-        the store and synced, and survives the machine. Returns False if time ran out, the save
-        failed (see ``error``), or a newer one was made durable in its place. Raises ValueError for
-        another level.
+        and the checkpoint, or a newer one, survives the training processes. ``"replicated"``: other
+        hosts have it in memory, and it survives the loss of as many hosts as there are
+        ``replicas``; a save that becomes durable first counts as well, and where there are no
+        replicas this waits for that. ``"durable"``: it is in the store and synced, and survives the
+        machine. Returns False if time ran out, the save failed (see ``error``), or a newer one was
+        made durable in its place. Raises ValueError for another level.
         """
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
@@ -85,7 +90,7 @@ class Save:
 
     @property
     def level(self) -> str:
-        """``"staging"``, ``"staged"``, ``"committed"``, ``"durable"`` or ``"failed"``."""
+        """``"staging"``, or a level of ``wait``, or ``"failed"``."""
         return _LEVEL_NAMES[self._settle()[0]]
 
     @property
@@ -175,12 +180,14 @@ class Saver:
         hidden: str | None = None,
         named: bool = False,
         on_exit: Literal["raise", "warn"] = "raise",
+        replicas: int | None = None,
     ) -> None:
         path = os.fspath(root)
         counts = {"keep": keep, "keep_every": keep_every, "full_every": full_every}
         _check_options(path, persist_every, copy, memory, counts)
         if on_exit not in ("raise", "warn"):
             raise ValueError(f"on_exit must be 'raise' or 'warn', not {on_exit!r}")
+        _check_replicas(replicas)
         env = _core.env()
         self.root = root_name(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
@@ -215,6 +222,7 @@ class Saver:
                 if persist_every == "auto"
                 else round(persist_every * 1000),
                 memory_bytes=memory or 0,
+                replicas=_REPLICAS_DEFAULT if replicas is None else replicas,
                 socket=os.environ.get("PAWL_AGENT") or None,
                 program=find_program(),
                 watch=self._watch,
@@ -247,6 +255,8 @@ class Saver:
         if why is not None:
             _warned.add(self.root)
             log.warning("checkpoints in %s lie %s", self.root, why)
+        if replicas and self._spans_hosts and "PAWL_AGENT" not in os.environ:
+            self._warn_unlinked(replicas)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Makes the newest committed save durable; False if that took longer than
@@ -409,6 +419,15 @@ class Saver:
                 "all-reduce a flag of your own",
             )
 
+    def _warn_unlinked(self, replicas: int) -> None:
+        """Logs once that the agents of this job's hosts have no links."""
+        if self.rank == 0 and self.root not in _unlinked:
+            _unlinked.add(self.root)
+            log.warning(
+                "%s: replicas=%d has no effect: only under pawl run are the hosts of a job linked",
+                *(self.root, replicas),
+            )
+
     def _may_wait(self) -> bool:
         """Whether anything can be copied after save has returned."""
         return self._host_watch or (self._watch and torch.cuda.is_initialized())
@@ -540,6 +559,14 @@ def _check_options(
         )
     if memory is not None and (not isinstance(memory, int) or memory < 1):
         raise ValueError(f"memory must be bytes, at least 1, not {memory!r}")
+
+
+def _check_replicas(replicas: int | None) -> None:
+    if replicas is None:
+        return
+    whole = isinstance(replicas, int) and not isinstance(replicas, bool)
+    if not whole or not 0 <= replicas <= _REPLICAS_MAX:
+        raise ValueError(f"replicas must be None, or 0 .. {_REPLICAS_MAX}, not {replicas!r}")
 
 
 def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> tuple[int, int]:

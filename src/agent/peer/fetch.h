@@ -15,18 +15,18 @@
 
 #include "pawl/err.h"
 
-struct fetch;
+struct peer_fetch;
 struct loop;
 struct peers;
 
-enum fetch_state {
+enum peer_fetch_state {
 	FETCH_OPENING, /* gets the records of all ranks */
 	FETCH_READY,   /* ranks can be offered */
-	FETCH_FAILED,  /* err of fetch_state says why */
+	FETCH_FAILED,  /* err of peer_fetch_state says why */
 };
 
-/* One rank of the save. Valid until fetch_close. */
-struct fetch_rank {
+/* One rank of the save. Valid until peer_fetch_close. */
+struct peer_fetch_rank {
 	const uint8_t *blob; /* encoded record; NULL: the rank has no part in the save */
 	uint32_t blob_bytes;
 	uint64_t off; /* offset of the arena in the fetch's memory; multiple of ARENA_ALIGN */
@@ -34,7 +34,7 @@ struct fetch_rank {
 };
 
 /* A request that has ended. */
-struct fetch_done {
+struct peer_fetch_done {
 	void *user;          /* as given with the request */
 	int rv;              /* 0, or PAWL_E code: no host has the bytes as they were */
 	struct pawl_err err; /* filled if rv != 0 */
@@ -42,24 +42,25 @@ struct fetch_done {
 
 /* Starts to fetch the plan's save, of world ranks. The hosts' addresses are in map. Wakes the loop
  * when the state has changed or a request has ended. */
-int fetch_open(struct fetch **out, struct peers *peers, struct loop *loop, uint64_t root,
+int peer_fetch_open(struct peer_fetch **out, struct peers *peers, struct loop *loop, uint64_t root,
 	const struct recover_plan *plan, uint32_t world, const struct peer_map *map,
 	struct pawl_err *err);
 /* Ends the thread and frees the arenas; workers' mappings stay. NULL is fine. */
-void fetch_close(struct fetch *fetch);
-enum fetch_state fetch_state(struct fetch *fetch, struct pawl_err *err);
+void peer_fetch_close(struct peer_fetch *fetch);
+enum peer_fetch_state peer_fetch_state(struct peer_fetch *fetch, struct pawl_err *err);
 /* Gives the memory in which all arenas lie, one behind the other: a memfd, mapped by workers. Only
  * when ready. */
-void fetch_memory(struct fetch *fetch, int *fd, uint64_t *size_bytes);
+void peer_fetch_memory(struct peer_fetch *fetch, int *fd, uint64_t *size_bytes);
 /* Gives a rank, below world; only when ready. */
-void fetch_rank(struct fetch *fetch, uint32_t rank, struct fetch_rank *out);
+void peer_fetch_rank(struct peer_fetch *fetch, uint32_t rank, struct peer_fetch_rank *out);
 /* Requests the pieces of a rank's partition that have a byte from lo to before hi of its file.
- * PAWL_EINVAL: there is no such rank or partition. Else fetch_reap returns the request once. */
-int fetch_ask(struct fetch *fetch, uint32_t rank, uint32_t part, uint64_t lo, uint64_t hi,
+ * PAWL_EINVAL: there is no such rank or partition. Else peer_fetch_reap returns the request
+ * once. */
+int peer_fetch_ask(struct peer_fetch *fetch, uint32_t rank, uint32_t part, uint64_t lo, uint64_t hi,
 	void *user, struct pawl_err *err);
 /* Takes a request that has ended; false: there is none. */
-bool fetch_reap(struct fetch *fetch, struct fetch_done *done);
+bool peer_fetch_reap(struct peer_fetch *fetch, struct peer_fetch_done *done);
 /* Forgets the requests of user: they will not be returned. */
-void fetch_forget(struct fetch *fetch, const void *user);
+void peer_fetch_forget(struct peer_fetch *fetch, const void *user);
 
 #endif

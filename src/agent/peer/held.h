@@ -27,15 +27,17 @@ int held_open(struct held **out, struct pawl_err *err);
 void held_close(struct held *held); /* NULL is fine; no part may be in use */
 
 /* Adds an own part; takes over the arenas and blobs of part->ranks entries, in every case. A part
- * of the same save and first rank is replaced. */
+ * of the same save and first rank is replaced. PAWL_ECORRUPT: a record is not that of its rank. */
 int held_add(struct held *held, uint64_t root, const struct peer_part *part,
 	struct held_rank *ranks, struct pawl_err *err);
 
 /*
  * Receives a replica: begin, a record for each rank in order, all bytes of the image in order, end.
  * global: parts of the same first rank that are older than it are dropped first, and so is what was
- * being received of that first rank (its thread gets PAWL_ECANCELED). PAWL_ENOMEM: it does not fit
- * the memory that replicas may have, half of what is available; the text names both sizes.
+ * being received of that first rank (its thread gets PAWL_ECANCELED). If two others would stay, one
+ * that is not global goes, too. PAWL_ENOMEM: it does not fit the memory that replicas may have,
+ * half of what is available; the text names both sizes. PAWL_ECORRUPT: the part's numbers cannot
+ * be.
  */
 int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 	const struct peer_part *part, const struct peer_save *global, uint64_t image_bytes,
@@ -59,11 +61,13 @@ struct held_part *held_find(struct held *held, uint64_t root, const struct peer_
 	uint32_t rank);
 void held_release(struct held_part *part); /* NULL is fine */
 /* Drops all parts of a root, but those of the save keep (NULL: all) and replicas of saves that are
- * newer in the same run. Parts in use go with their last release. */
+ * newer in the same run; nothing if keep is no save. Parts in use go with their last release. What
+ * is being received is dropped alike, but not that of another run than keep's. */
 void held_drop_others(struct held *held, uint64_t root, const struct peer_save *keep);
-/* Drops all parts of one save, as one of them is damaged or all are outdated. */
+/* Drops all parts of one save, as one of them is damaged or all are outdated, and what is being
+ * received of it. */
 void held_drop(struct held *held, uint64_t root, const struct peer_save *save);
-/* Drops the parts of saves with a lower step. */
+/* Drops the parts of saves with a lower step, and what is being received of these. */
 void held_drop_below(struct held *held, uint64_t root, uint64_t step);
 /* Bytes of memory in use, by all parts and what is being received. */
 uint64_t held_used_bytes(struct held *held);
@@ -78,7 +82,7 @@ void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t
 /* Returns the descriptor of a rank's arena, laid out as its record says; -1: the part is a replica,
  * which has an image only. */
 int held_part_arena(const struct held_part *part, uint32_t rank);
-/* Reads bytes of the image. */
+/* Reads bytes of the image, any of them. PAWL_EINVAL: it does not have them. */
 int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 

@@ -8,20 +8,25 @@
 
 #include "ckpt/format/record.h"
 
-/* Where the pieces of one rank's partition lie. */
+#define IMAGE_MARK_PIECES 256u /* pieces from one mark to the next */
+
+/* Where the pieces of one rank's partition lie; at least one byte. */
 struct image_part {
 	uint32_t rank;      /* index of the rank in the image */
 	uint32_t part;      /* index of the partition in the rank's record */
 	uint64_t off;       /* offset in the image of the first piece */
 	uint64_t len_bytes; /* bytes of all pieces */
+	size_t mark;        /* index in image.marks of the first mark of the part */
 };
 
 struct image {
 	const struct record *const *records; /* the caller's, and must outlive the image */
 	uint32_t ranks;                      /* number of records */
-	struct image_part *parts;            /* owned; in order */
-	uint32_t parts_n;
-	uint64_t size_bytes;
+	struct image_part *parts; /* owned; in order; partitions without pieces are left out */
+	uint32_t parts_n;         /* number of parts */
+	/* Owned: offset in the image of every IMAGE_MARK_PIECES-th piece of each part. */
+	uint64_t *marks;
+	uint64_t size_bytes; /* size of the image */
 };
 
 /* A piece of the image. */
@@ -49,7 +54,7 @@ bool image_next(const struct image *image, struct image_at *at, struct image_pie
 /* Finds the piece that has the byte at off, below size_bytes. */
 void image_find(const struct image *image, uint64_t off, struct image_at *at);
 /* Finds the bytes [*off, *end) of the image that hold all pieces with a byte from lo to before hi
- * of the file of a rank's partition. Empty if there is none. */
+ * of the file of a rank's partition; rank and part are indices. Empty if there is none. */
 void image_range(const struct image *image, uint32_t rank, uint32_t part, uint64_t lo, uint64_t hi,
 	uint64_t *off, uint64_t *end);
 

@@ -14,7 +14,12 @@
 struct peer_link;
 struct peers;
 
-/* Connects to "host:port" and sends PEER_HELLO. PAWL_EPEER: nobody answers there, or refuses. */
+/* Makes a link that is not connected yet, so that another thread can cancel its connecting. */
+int peer_link_make(struct peer_link **out, struct peers *peers, struct pawl_err *err);
+/* Connects a new link to "host:port", a numeric address, and sends PEER_HELLO. PAWL_EPEER: nobody
+ * answers there, or refuses. If it fails, the link is to be closed. */
+int peer_link_connect(struct peer_link *link, const char *address, struct pawl_err *err);
+/* Makes a link and connects it. */
 int peer_link_open(struct peer_link **out, struct peers *peers, const char *address,
 	struct pawl_err *err);
 void peer_link_close(struct peer_link *link); /* NULL is fine */

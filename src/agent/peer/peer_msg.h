@@ -2,8 +2,9 @@
  * Messages between the agents of one job on several hosts, over the links of peer_link.h:
  * docs/protocol.md has the bytes. Also what both ends call a save. Pure.
  *
- * A client sends requests, a server answers each in order. PEER_PUT_RECORD and PEER_PUT_BYTES have
- * no answer; PEER_GET_RECORDS and PEER_GET have several. Any request may be answered by PEER_ERROR.
+ * A client sends requests, a server answers each in order, with PEER_OK if nothing else is said.
+ * PEER_PUT_RECORD and PEER_PUT_BYTES have no answer; PEER_GET_RECORDS and PEER_GET have several.
+ * Any other request may be answered by PEER_ERROR, which ends an answer of several messages.
  */
 #ifndef AGENT_PEER_PEER_MSG_H
 #define AGENT_PEER_PEER_MSG_H
@@ -22,20 +23,22 @@
 #define PEER_TEXT_MAX    256u         /* bytes of a text for users, terminator included */
 #define PEER_HOSTS_MAX   256u         /* hosts of a job, at most */
 #define PEER_PARTS_MAX   1024u        /* parts in one list, at most */
+#define PEER_RANKS_MAX   16384u       /* ranks of a job, at most: 64 on each host */
 
 enum peer_kind {
 	/* client to server */
 	PEER_HELLO = 1, /* version, job */
-	/* root, save: the newest announced one that the client knows, global: the newest
-	 * global one that it knows. Answered by PEER_ROUND when either is newer, or after a while. */
+	/* root, save: the newest announced one that the client knows, global: the newest global one
+	 * that it knows. Answered by PEER_ROUND when either is newer, or after a while. */
 	PEER_NEXT,
 	PEER_DONE,       /* root, part, code, text: the part is at all its peers, or failed */
 	PEER_PUT,        /* root, part, global, len_bytes: image. A part follows */
 	PEER_PUT_RECORD, /* rank, size_bytes, crc, blob: record of a rank, in order of ranks */
 	PEER_PUT_BYTES,  /* off, blob: bytes of the image, in order */
-	PEER_PUT_END,
-	PEER_LIST,        /* root. Answered by PEER_LISTED */
-	PEER_GET_RECORDS, /* root, part: save, first_rank. Answered by a PEER_RECORD for each rank */
+	PEER_PUT_END,    /* answered by the first error since PEER_PUT, or PEER_OK */
+	PEER_LIST,       /* root. Answered by PEER_LISTED */
+	/* root, part: save, first_rank. Answered by a PEER_RECORD for each rank of the part */
+	PEER_GET_RECORDS,
 	/* root, part: save, first_rank; off, len_bytes: of the image. Answered by PEER_BYTES
 	 * messages, in order, until all bytes are there */
 	PEER_GET,
@@ -99,6 +102,8 @@ bool peer_save_is(const struct peer_save *a, const struct peer_save *b);
 
 /* Appends a message, header and body. Check out->failed afterwards. */
 void peer_msg_put(struct wire_out *out, const struct peer_msg *msg);
+/* Appends a message but for the bytes of its blob, which the caller sends behind it. */
+void peer_msg_put_head(struct wire_out *out, const struct peer_msg *msg);
 /* Reads a body. PAWL_ECORRUPT: it is malformed, or has a field beyond its limit. With PEER_LISTED,
  * msg->blob has the encoded parts, for peer_msg_part. */
 int peer_msg_get(struct peer_msg *msg, uint8_t kind, const uint8_t *body, size_t len_bytes,

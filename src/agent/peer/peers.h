@@ -33,6 +33,7 @@ const char *peers_domain(const struct peers *peers);
 const char *peers_job(const struct peers *peers);
 uint32_t peers_port(const struct peers *peers);
 struct tls *peers_tls(struct peers *peers);
+bool peers_has_token(const struct peers *peers);
 /* What this host holds of saves. */
 struct held *peers_held(struct peers *peers);
 /* Rounds of replication, and notes: those of the job if this host leads. */

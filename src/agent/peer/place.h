@@ -2,9 +2,9 @@
  * Chooses the hosts that hold the replicas of a host's part. Pure.
  *
  * The rule: hosts are divided into groups of replicas + 1 that hold each other's parts (Gemini,
- * SOSP 2023, section 4: disjoint groups lose data for the fewest sets of lost hosts), the last,
- * smaller rest joins the group before as a ring. Before that, hosts are ordered so that neighbours
- * are of different failure domains, as far as that is possible.
+ * SOSP 2023, section 4: disjoint groups lose data for the fewest sets of lost hosts); the rest of
+ * the division joins the last group as a ring. The hosts of a group are of different failure
+ * domains, as far as that is possible. Hosts without links are in no group.
  */
 #ifndef AGENT_PEER_PLACE_H
 #define AGENT_PEER_PLACE_H
@@ -29,9 +29,15 @@ struct peer_map {
 	struct peer_host hosts[PEER_HOSTS_MAX];
 };
 
-/* Chooses the hosts that hold the replicas of host: fills their indices into peers, nearest first,
- * and returns their number, the lesser of replicas and n - 1. No host holds more replicas than
- * replicas + the rest of the division needs; the same on all hosts. */
+/*
+ * Chooses the hosts that hold the replicas of host: fills their indices into peers, nearest first,
+ * and returns their number: the lesser of replicas and the number of other hosts with links; 0 for
+ * a host without. The same on all hosts.
+ *
+ * With n hosts with links, no host holds more than replicas + n % (replicas + 1) replicas; with at
+ * least replicas + 1 domains, all equally large, no more than replicas + 1, and none of its own
+ * domain.
+ */
 uint32_t place_replicas(const struct peer_map *map, uint32_t host, uint32_t replicas,
 	uint32_t peers[PLACE_REPLICAS_MAX]);
 

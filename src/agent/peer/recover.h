@@ -24,17 +24,18 @@ struct recover_plan {
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
 	uint32_t sources_n;
-	/* Every host that holds a part, ordered by first_rank; a part's own host comes first. */
+	/* Every host that holds a part, ordered by first_rank; a part's own host comes first, then
+	 * the others in order. At most PEER_PARTS_MAX / (number of parts) hosts for a part. */
 	struct recover_source sources[PEER_PARTS_MAX];
 };
 
 /*
- * Finds the save of the highest step (among those the highest number) of which every rank of world
- * is in some part; parts of another world, or that overlap without being of the same ranks, do not
- * count. With has_step, of that step only. Parts of one save that disagree on step or tag make it
- * no candidate.
+ * Finds the save of the highest step (among those the highest number, then the highest run) of
+ * which every rank of world is in some part; parts of another world, or that overlap without being
+ * of the same ranks, do not count. With has_step, of that step only. Parts of one save that
+ * disagree on step or tag make it no candidate. Sorts held.
  */
-void recover_choose(const struct recover_held *held, uint32_t held_n, uint32_t world, bool has_step,
+void recover_choose(struct recover_held *held, uint32_t held_n, uint32_t world, bool has_step,
 	uint64_t step, struct recover_plan *plan);
 
 #endif

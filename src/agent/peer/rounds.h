@@ -11,26 +11,29 @@
 
 struct rounds;
 
+#define ROUNDS_ROOTS_MAX 64u /* roots with a run in force, at most; others have no rounds */
+
 int rounds_open(struct rounds **out, struct pawl_err *err);
 void rounds_close(struct rounds *rounds); /* NULL is fine; nobody may wait */
 
 /* Leader: a run begins (0: ends): what was announced before is over. */
 void rounds_begin(struct rounds *rounds, uint64_t root, uint64_t run);
 /* Leader: announces a save of the run in force, of world ranks. What was announced before and is
- * not global is given up. PAWL_EINVAL: another run is in force. */
+ * not global is given up. Announcing a save again goes on with its round if that has failed: parts
+ * that are done stay so. PAWL_EINVAL: another run is in force, or none. PAWL_ENOMEM. */
 int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_save *save,
 	uint32_t world, struct pawl_err *err);
-/* A host's part of a save is done, or failed (code, text). Reports on another save than the one
- * announced are ignored. */
+/* A host's part of a save is done, or failed (code, text), which ends the round. Reports on another
+ * save than the one announced are ignored, and so are failures once the round is over. */
 void rounds_done(struct rounds *rounds, uint64_t root, const struct peer_part *part, int code,
 	const char *text);
-/* Waits until *announced or *global is newer than the caller knows, or for timeout_ns, and updates
- * both. PAWL_ECANCELED: rounds_cancel was called. */
+/* Waits until there is another announced or global save than the caller knows, or for timeout_ns,
+ * and updates both; run 0: there is none. PAWL_ECANCELED: rounds_cancel was called. */
 int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announced,
 	struct peer_save *global, int64_t timeout_ns, struct pawl_err *err);
 /* Leader: waits until the save is global (0), or failed (code of a host's report, its text), or is
  * given up (PAWL_ECANCELED), or for timeout_ns (PAWL_ETIMEDOUT, the ranks that are missing are
- * named). */
+ * named). The result of the round that ended last is remembered. */
 int rounds_await(struct rounds *rounds, uint64_t root, const struct peer_save *save,
 	int64_t timeout_ns, struct pawl_err *err);
 /* Ends all waits of a root, now and until the next rounds_begin; root 0: of all roots. */

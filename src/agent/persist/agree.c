@@ -1,5 +1,5 @@
 /*
- * Agents of several hosts that agree through the store: see agree.h.
+ * Agents of several hosts that agree: see agree.h.
  *
  *   .pawl-hosts/<job>/join.<k>     the host whose lowest rank is k has begun
  *   .pawl-hosts/<job>/lead         the host of rank 0 has begun
@@ -7,11 +7,13 @@
  *   .pawl-hosts/<job>/<run>/x<n>.k part of host k in round n; x: the round's letter
  *   .pawl-hosts/<job>/<run>/x<n>   the result of that round
  *
- * Each poll first opens the directory to list it: on NFS that makes the client ask the server anew.
- * Otherwise a new file may stay unseen for half a minute.
+ * These are paths of notes (agree_notes.h). Where notes are files, each poll first opens the
+ * directory to list it: on NFS that makes the client ask the server anew. Otherwise a new file may
+ * stay unseen for half a minute.
  */
 #include "agent/persist/agree_save.h"
 
+#include "agent/peer/peers.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/crc.h"
@@ -29,7 +31,6 @@
 #define AGREE_OLD_DIR AGREE_DIR ".old" /* directory that is being removed */
 #define DIR_TRIES_MAX 10
 #define ROUNDS_KEPT   32u /* rounds of each type that are kept: no host is further behind */
-#define AGREE_MSG_MAX (MANIFEST_MAX_BYTES - 1u)
 
 /* Polls once. Returns 1 if what the agent waits for has come; 0 if not yet, and why_waiting says
  * what is missing; or an error if it will never come. */
@@ -72,24 +73,7 @@ static void round_path(const struct agree *agree, enum agree_round round, uint64
 
 static int write_msg(struct agree *agree, const char *path, struct pawl_err *err)
 {
-	if (agree->out.failed) {
-		return wire_out_error(&agree->out, "a message to the other hosts", err);
-	}
-	return store_publish(tags_root_store(agree->root), path, agree->out.bytes,
-		agree->out.len_bytes, err);
-}
-
-static int read_msg(struct agree *agree, const char *path, void **bytes, size_t *len_bytes,
-	struct pawl_err *err)
-{
-	return store_read_small(tags_root_store(agree->root), path, bytes, len_bytes, AGREE_MSG_MAX,
-		err);
-}
-
-/* Removes a message, or a folder of messages. */
-static int remove_msg(struct agree *agree, const char *path, struct pawl_err *err)
-{
-	return store_remove(tags_root_store(agree->root), path, err);
+	return agree_notes_write(&agree->notes, path, &agree->out, err);
 }
 
 static int read_join_at(struct agree *agree, const char *path, struct agree_msg_join *join,
@@ -99,7 +83,7 @@ static int read_join_at(struct agree *agree, const char *path, struct agree_msg_
 	size_t len_bytes;
 	int rv;
 
-	rv = read_msg(agree, path, &bytes, &len_bytes, err);
+	rv = agree_notes_read(&agree->notes, path, &bytes, &len_bytes, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -125,7 +109,7 @@ static int read_run(struct agree *agree, struct agree_msg_run *run, struct pawl_
 	int rv;
 
 	run_path(agree, path);
-	rv = read_msg(agree, path, &bytes, &len_bytes, err);
+	rv = agree_notes_read(&agree->notes, path, &bytes, &len_bytes, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -134,19 +118,9 @@ static int read_run(struct agree *agree, struct agree_msg_run *run, struct pawl_
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", path);
 }
 
-/* Lists the messages in a folder. Where folders exist only through what is in them, a folder
- * without messages is an empty one. */
-static int list_msgs(struct agree *agree, const char *folder, store_list_fn *take, void *user,
-	struct pawl_err *err)
-{
-	struct store *store = tags_root_store(agree->root);
-	int rv = store_list(store, folder, take, user, err);
-
-	return rv == PAWL_ENOENT && store_is_flat(store) ? 0 : rv;
-}
-
 /* ---- waiting ---- */
 
+/* Waits until poll returns 1. While the leader cannot be reached, nothing has come. */
 static int await(struct agree *agree, poll_fn *poll, void *what, int64_t timeout_ns,
 	struct pawl_err *err)
 {
@@ -157,7 +131,9 @@ static int await(struct agree *agree, poll_fn *poll, void *what, int64_t timeout
 	for (;;) {
 		int rv = poll(agree, what, err);
 
-		if (rv != 0) {
+		if (rv < 0 && agree->notes.lost) {
+			memcpy(agree->why_waiting, agree->notes.why, sizeof(agree->why_waiting));
+		} else if (rv != 0) {
 			return rv < 0 ? rv : 0;
 		}
 		if (clock_mono_ns() >= due_ns) {
@@ -190,27 +166,57 @@ bool agree_is_leader(const struct agree *agree)
 	return agree->own.first_rank == 0;
 }
 
-void agree_init(struct agree *agree, const char *job, uint32_t first, uint32_t ranks,
-	uint32_t world, agree_pause_fn *pause, void *user)
+void agree_init(struct agree *agree, const struct agree_options *options)
 {
 	const char *seconds = getenv(AGREE_TIMEOUT_ENV);
 	long s = seconds ? strtol(seconds, NULL, 10) : 0;
+	const char *job = options->job;
+	struct agree_member *own = &agree->own;
 
-	ASSERT(ranks >= 1 && ranks <= world && first <= world - ranks);
-	agree->own = (struct agree_member){.first_rank = first, .ranks = ranks};
-	agree->world = world;
+	ASSERT(options->ranks >= 1 && options->ranks <= options->world &&
+		options->first_rank <= options->world - options->ranks);
+	*own = (struct agree_member){.first_rank = options->first_rank, .ranks = options->ranks};
+	if (options->peers) {
+		snprintf(own->address, sizeof(own->address), "%s", peers_address(options->peers));
+		snprintf(own->domain, sizeof(own->domain), "%s", peers_domain(options->peers));
+	}
+	agree->world = options->world;
 	agree->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_AGREE_WAIT);
 	agree->mismatch_wait_ns = times_ns(TIME_AGREE_ASTRAY);
-	agree->pause = pause;
-	agree->user = user;
+	agree->pause = options->pause;
+	agree->changed = options->changed;
+	agree->user = options->user;
 	snprintf(agree->job, sizeof(agree->job), "%s", job);
 	snprintf(agree->base, sizeof(agree->base), AGREE_DIR "/%08" PRIx32 "%08" PRIx32,
 		crc32c(0, job, strlen(job)), crc32_zip(0, job, strlen(job)));
+	agree_notes_init(&agree->notes, options->peers, options->root_path, agree_is_leader(agree));
 }
 
 void agree_deinit(struct agree *agree)
 {
+	agree_notes_deinit(&agree->notes);
 	wire_out_deinit(&agree->out);
+}
+
+void agree_cancel(struct agree *agree)
+{
+	agree_notes_cancel(&agree->notes);
+}
+
+void agree_resume(struct agree *agree)
+{
+	agree_notes_resume(&agree->notes);
+}
+
+/* Sets whether agree->run is in force. */
+static void set_in_run(struct agree *agree, bool in_run)
+{
+	bool changed = agree->in_run != in_run;
+
+	agree->in_run = in_run;
+	if (changed && agree->changed) {
+		agree->changed(agree->user);
+	}
 }
 
 static int random_number(uint64_t *number, struct pawl_err *err)
@@ -230,8 +236,8 @@ static int make_dirs(struct agree *agree, struct pawl_err *err)
 	int rv = PAWL_ENOENT;
 
 	for (int i = 0; i < DIR_TRIES_MAX && rv == PAWL_ENOENT; i++) {
-		rv = tags_root_make_folder(agree->root, AGREE_DIR, err);
-		rv = rv == 0 ? tags_root_make_folder(agree->root, agree->base, err) : rv;
+		rv = agree_notes_make_folder(&agree->notes, AGREE_DIR, err);
+		rv = rv == 0 ? agree_notes_make_folder(&agree->notes, agree->base, err) : rv;
 	}
 	return rv;
 }
@@ -241,11 +247,13 @@ int agree_open(struct agree *agree, struct tags_root *root, struct pawl_err *err
 	int rv = 0;
 
 	agree->root = root;
-	agree->in_run = false;
+	agree_notes_open(&agree->notes, root);
+	agree_notes_settle(&agree->notes);
+	set_in_run(agree, false);
 	agree->run = (struct agree_msg_run){0};
 	if (agree_is_leader(agree)) {
 		/* Hosts that do not know yet that their run is over still write there. */
-		rv = tags_root_clear(root, AGREE_DIR, AGREE_OLD_DIR, err);
+		rv = agree_notes_clear(&agree->notes, AGREE_DIR, AGREE_OLD_DIR, err);
 	}
 	return rv == 0 ? make_dirs(agree, err) : rv;
 }
@@ -262,10 +270,11 @@ static int send_join(struct agree *agree, struct pawl_err *err)
 	}
 	if (agree_is_leader(agree)) {
 		run_path(agree, path);
-		rv = remove_msg(agree, path, err);
+		rv = agree_notes_remove(&agree->notes, path, err);
 		rounds_path(agree, path);
 		if (rv == 0 && agree->run.run) {
-			remove_msg(agree, path, NULL); /* some may still write there */
+			agree_notes_remove(&agree->notes, path,
+				NULL); /* some may still write there */
 		}
 		if (rv != 0) {
 			return rv;
@@ -283,12 +292,20 @@ int agree_begin(struct agree *agree, struct pawl_err *err)
 {
 	int rv = random_number(&agree->own.nonce, err);
 
-	agree->in_run = false;
+	set_in_run(agree, false);
 	agree->run_used = false;
 	agree->last_save = 0;
 	agree->last_durable = 0;
 	agree->restores = 0;
-	return rv == 0 ? send_join(agree, err) : rv;
+	if (agree_notes_settle(&agree->notes) && agree_is_leader(agree) && rv == 0) {
+		/* What was left there by an earlier start is of no use. */
+		rv = agree_notes_clear(&agree->notes, AGREE_DIR, AGREE_OLD_DIR, err);
+	}
+	if (rv == 0) {
+		rv = send_join(agree, err);
+		rv = agree->notes.lost ? 0 : rv; /* poll_run sends it once the leader answers */
+	}
+	return rv;
 }
 
 /* ---- the run ---- */
@@ -343,13 +360,13 @@ static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 {
 	struct joined_hosts *joined = what;
 	const struct agree_msg_run before = agree->run;
-	struct agree_msg_run run = {0};
+	struct agree_msg_run run = {.leader = agree->own};
 	char path[AGREE_PATH_MAX];
 	uint32_t missing;
 	int rv;
 
 	joined->n = 0;
-	rv = list_msgs(agree, agree->base, take_join, joined, err);
+	rv = agree_notes_list(&agree->notes, agree->base, take_join, joined, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -365,7 +382,7 @@ static int poll_joins(struct agree *agree, void *what, struct pawl_err *err)
 	}
 	agree->run = run;
 	rounds_path(agree, path);
-	rv = tags_root_make_folder(agree->root, path, err);
+	rv = agree_notes_make_folder(&agree->notes, path, err);
 	if (rv == 0) {
 		agree_msg_put_run(&agree->out, &run);
 		run_path(agree, path);
@@ -383,14 +400,15 @@ void agree_expect_nonce(struct agree *agree, uint64_t nonce)
 	agree->expected_nonce = nonce;
 }
 
-/* Returns PAWL_EINVAL if rank 0's host began in another root of this name. */
+/* Returns PAWL_EINVAL if rank 0's host began in another root of this name. Notes in its memory are
+ * those of its root of this name. */
 static int check_same_root(struct agree *agree, struct pawl_err *err)
 {
 	uint64_t nonce = agree->expected_nonce;
 	struct agree_msg_join lead;
 	char path[AGREE_PATH_MAX];
 
-	if (nonce == 0 ||
+	if (nonce == 0 || agree->notes.linked ||
 		clock_mono_ns() - agree->expected_since_ns < times_ns(TIME_AGREE_SHARED)) {
 		return 0;
 	}
@@ -433,7 +451,8 @@ static int poll_run(struct agree *agree, void *what, struct pawl_err *err)
 	return check_same_root(agree, err);
 }
 
-/* Returns PAWL_EPEER if a host of the run has begun anew since. */
+/* Returns PAWL_EPEER if a host of the run has begun anew since. A leader that cannot be reached may
+ * be in it still. */
 static int check_run(struct agree *agree, struct pawl_err *err)
 {
 	struct agree_msg_join join;
@@ -447,7 +466,7 @@ static int check_run(struct agree *agree, struct pawl_err *err)
 			return pawl_err_set(err, PAWL_EPEER,
 				"the host of rank 0, or another, began anew");
 		}
-		return rv;
+		return agree->notes.lost ? 0 : rv;
 	}
 	for (uint32_t m = 0; m < agree->run.members_n; m++) {
 		const struct agree_member *member = &agree->run.members[m];
@@ -491,23 +510,65 @@ int agree_enter(struct agree *agree, struct pawl_err *err)
 			: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u hosts", AGREE_HOSTS_MAX);
 		free(joined.joins);
 	}
-	agree->in_run = rv == 0;
 	agree->draft_n = 0;
+	set_in_run(agree, rv == 0);
 	return rv;
 }
 
+int agree_take_part(struct agree *agree, struct pawl_err *err)
+{
+	int rv;
+
+	agree->run_used = agree->run_used || agree->in_run;
+	rv = agree_enter(agree, err);
+	agree->run_used = agree->run_used || rv == 0;
+	return rv;
+}
+
+static void add_host(struct peer_map *map, const struct agree_member *member)
+{
+	struct peer_host *host = &map->hosts[map->n++];
+
+	host->first_rank = member->first_rank;
+	host->ranks = member->ranks;
+	memcpy(host->address, member->address, sizeof(host->address));
+	memcpy(host->domain, member->domain, sizeof(host->domain));
+}
+
+void agree_get_map(const struct agree *agree, struct peer_map *map)
+{
+	const struct agree_msg_run *run = &agree->run;
+
+	*map = (struct peer_map){.run = agree->in_run ? run->run : 0};
+	if (!agree->in_run) {
+		return;
+	}
+	add_host(map, &run->leader);
+	for (uint32_t m = 0; m < run->members_n; m++) {
+		map->own = run->members[m].first_rank == agree->own.first_rank ? map->n : map->own;
+		add_host(map, &run->members[m]);
+	}
+}
+
 /* ---- rounds ---- */
+
+/* poll_fn: writes agree->out to the path *what. */
+static int poll_write(struct agree *agree, void *what, struct pawl_err *err)
+{
+	int rv = write_msg(agree, what, err);
+
+	return rv == 0 ? 1 : rv;
+}
 
 int agree_send(struct agree *agree, enum agree_round round, uint64_t n, bool is_result,
 	struct pawl_err *err)
 {
 	char path[AGREE_PATH_MAX];
-
 	int rv;
 
 	ASSERT(is_result == agree_is_leader(agree)); /* the leader has no part to send */
 	round_path(agree, round, n, is_result ? UINT32_MAX : agree->own.first_rank, path);
-	rv = write_msg(agree, path, err);
+	rv = await(agree, poll_write, path, agree->timeout_ns, err);
 	/* The directory is removed with its run. */
 	return rv == PAWL_ENOENT && check_run(agree, err) == PAWL_EPEER ? PAWL_EPEER : rv;
 }
@@ -583,7 +644,7 @@ static int poll_parts(struct agree *agree, void *what, struct pawl_err *err)
 	gathering->mismatched = run->members_n;
 	gathering->save = 0;
 	rounds_path(agree, path);
-	rv = list_msgs(agree, path, take_part, gathering, err);
+	rv = agree_notes_list(&agree->notes, path, take_part, gathering, err);
 	/* A save found here cannot complete: the ranks here are past it, or never came to it. (A
 	 * new agent may still be at a save of the run before.) */
 	if (rv == 0 && gathering->save > 0) {
@@ -631,7 +692,7 @@ int agree_read_part(struct agree *agree, enum agree_round round, uint64_t n, uin
 
 	ASSERT(m < agree->run.members_n);
 	round_path(agree, round, n, agree->run.members[m].first_rank, path);
-	return read_msg(agree, path, bytes, len_bytes, err);
+	return agree_notes_read(&agree->notes, path, bytes, len_bytes, err);
 }
 
 /* A round whose result the leader sends. */
@@ -651,10 +712,10 @@ static int poll_result(struct agree *agree, void *what, struct pawl_err *err)
 	int rv;
 
 	rounds_path(agree, path);
-	rv = store_refresh_dir(tags_root_store(agree->root), path, err);
+	rv = agree_notes_refresh(&agree->notes, path, err);
 	round_path(agree, awaited->round, awaited->n, UINT32_MAX, path);
 	if (rv == 0) {
-		rv = read_msg(agree, path, &bytes, &len_bytes, err);
+		rv = agree_notes_read(&agree->notes, path, &bytes, &len_bytes, err);
 	}
 	if (rv == PAWL_ENOENT) {
 		snprintf(agree->why_waiting, sizeof(agree->why_waiting),
@@ -694,8 +755,8 @@ void agree_remove_old(struct agree *agree, enum agree_round round, uint64_t n)
 	}
 	for (uint32_t m = 0; m < agree->run.members_n; m++) {
 		round_path(agree, round, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
-		remove_msg(agree, path, NULL);
+		agree_notes_remove(&agree->notes, path, NULL);
 	}
 	round_path(agree, round, n - ROUNDS_KEPT, UINT32_MAX, path);
-	remove_msg(agree, path, NULL);
+	agree_notes_remove(&agree->notes, path, NULL);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AGREE_MSG_VERSION      1u
+#define AGREE_MSG_VERSION      2u
 #define AGREE_MSG_HEADER_BYTES 17u /* bytes before the body: magic, version, type, checksum */
 
 enum agree_msg_type { AGREE_MSG_JOIN = 1, AGREE_MSG_RUN, AGREE_MSG_STATUS, AGREE_MSG_PART };
@@ -78,6 +78,8 @@ static void put_member(struct wire_out *out, const struct agree_member *member)
 	wire_put_u32(out, member->first_rank);
 	wire_put_u32(out, member->ranks);
 	wire_put_u64(out, member->nonce);
+	wire_put_str(out, member->address);
+	wire_put_str(out, member->domain);
 }
 
 static void get_member(struct wire_in *in, struct agree_member *member)
@@ -85,6 +87,8 @@ static void get_member(struct wire_in *in, struct agree_member *member)
 	member->first_rank = wire_get_u32(in);
 	member->ranks = wire_get_u32(in);
 	member->nonce = wire_get_u64(in);
+	wire_get_str(in, member->address, sizeof(member->address));
+	wire_get_str(in, member->domain, sizeof(member->domain));
 }
 
 void agree_msg_put_join(struct wire_out *out, const struct agree_msg_join *join)
@@ -116,6 +120,7 @@ void agree_msg_put_run(struct wire_out *out, const struct agree_msg_run *run)
 	ASSERT(run->members_n <= AGREE_HOSTS_MAX);
 	start(out, AGREE_MSG_RUN);
 	wire_put_u64(out, run->run);
+	put_member(out, &run->leader);
 	wire_put_u32(out, run->members_n);
 	for (uint32_t m = 0; m < run->members_n; m++) {
 		put_member(out, &run->members[m]);
@@ -127,22 +132,122 @@ int agree_msg_get_run(const void *bytes, size_t len_bytes, struct agree_msg_run 
 	struct pawl_err *err)
 {
 	struct wire_in in;
+	uint32_t next;
 	int rv = read_header(bytes, len_bytes, AGREE_MSG_RUN, &in, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	run->run = wire_get_u64(&in);
+	get_member(&in, &run->leader);
 	run->members_n = wire_get_u32(&in);
 	if (run->members_n > AGREE_HOSTS_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "it lists more than %u hosts",
 			AGREE_HOSTS_MAX);
 	}
-	for (uint32_t m = 0; m < run->members_n; m++) {
+	next = run->leader.ranks;
+	in.failed = in.failed || run->leader.first_rank != 0 || next == 0;
+	for (uint32_t m = 0; m < run->members_n && !in.failed; m++) {
+		const struct agree_member *member = &run->members[m];
+
 		get_member(&in, &run->members[m]);
+		in.failed = in.failed || member->first_rank != next || member->ranks == 0 ||
+			member->ranks > UINT32_MAX - next;
+		next += member->ranks;
 	}
 	return check_end(&in, err);
 }
+
+/* ---- what hosts have in memory ---- */
+
+static void put_save(struct wire_out *out, const struct peer_save *save)
+{
+	wire_put_u64(out, save->run);
+	wire_put_u64(out, save->number);
+}
+
+static void get_save(struct wire_in *in, struct peer_save *save)
+{
+	save->run = wire_get_u64(in);
+	save->number = wire_get_u64(in);
+}
+
+static void put_held(struct wire_out *out, const struct peer_part *held, uint32_t held_n)
+{
+	ASSERT(held_n <= AGREE_HELD_MAX);
+	wire_put_u32(out, held_n);
+	for (uint32_t h = 0; h < held_n; h++) {
+		put_save(out, &held[h].save);
+		wire_put_u64(out, held[h].step);
+		wire_put_str(out, held[h].tag);
+		wire_put_u32(out, held[h].world);
+		wire_put_u32(out, held[h].first_rank);
+		wire_put_u32(out, held[h].ranks);
+	}
+}
+
+/* held NULL: the parts are read past. Returns their number. */
+static uint32_t get_held(struct wire_in *in, struct peer_part *held)
+{
+	uint32_t n = wire_get_u32(in);
+	struct peer_part past;
+
+	in->failed = in->failed || n > AGREE_HELD_MAX;
+	for (uint32_t h = 0; h < n && !in->failed; h++) {
+		struct peer_part *part = held != NULL ? &held[h] : &past;
+
+		get_save(in, &part->save);
+		part->step = wire_get_u64(in);
+		wire_get_str(in, part->tag, sizeof(part->tag));
+		part->world = wire_get_u32(in);
+		part->first_rank = wire_get_u32(in);
+		part->ranks = wire_get_u32(in);
+		in->failed = in->failed || part->ranks == 0 || part->first_rank >= part->world ||
+			part->ranks > part->world - part->first_rank;
+	}
+	return in->failed || held == NULL ? 0 : n;
+}
+
+static void put_plan(struct wire_out *out, const struct recover_plan *plan)
+{
+	ASSERT(plan->found && plan->sources_n <= PEER_PARTS_MAX);
+	put_save(out, &plan->save);
+	wire_put_u32(out, plan->sources_n);
+	for (uint32_t s = 0; s < plan->sources_n; s++) {
+		wire_put_u32(out, plan->sources[s].host);
+		wire_put_u32(out, plan->sources[s].first_rank);
+		wire_put_u32(out, plan->sources[s].ranks);
+	}
+}
+
+/* plan NULL: it is read past. */
+static void get_plan(struct wire_in *in, const struct agree_msg_status *status,
+	struct recover_plan *plan)
+{
+	struct recover_source past;
+	struct peer_save save;
+	uint32_t n;
+
+	get_save(in, &save);
+	n = wire_get_u32(in);
+	in->failed = in->failed || n > PEER_PARTS_MAX;
+	for (uint32_t s = 0; s < n && !in->failed; s++) {
+		struct recover_source *source = plan != NULL ? &plan->sources[s] : &past;
+
+		source->host = wire_get_u32(in);
+		source->first_rank = wire_get_u32(in);
+		source->ranks = wire_get_u32(in);
+	}
+	if (plan != NULL && !in->failed) {
+		plan->found = true;
+		plan->save = save;
+		plan->step = status->step;
+		memcpy(plan->tag, status->tag, sizeof(plan->tag));
+		plan->sources_n = n;
+	}
+}
+
+/* ---- statuses and parts ---- */
 
 static void put_status(struct wire_out *out, const struct agree_msg_status *status)
 {
@@ -155,6 +260,11 @@ static void put_status(struct wire_out *out, const struct agree_msg_status *stat
 	wire_put_u8(out, status->found);
 	wire_put_u64(out, status->step);
 	wire_put_str(out, status->tag);
+	put_held(out, status->held, status->held != NULL ? status->held_n : 0);
+	wire_put_u8(out, status->memory);
+	if (status->memory) {
+		put_plan(out, status->plan);
+	}
 }
 
 static void get_status(struct wire_in *in, struct agree_msg_status *status)
@@ -168,6 +278,11 @@ static void get_status(struct wire_in *in, struct agree_msg_status *status)
 	status->found = wire_get_u8(in);
 	status->step = wire_get_u64(in);
 	wire_get_str(in, status->tag, sizeof(status->tag));
+	status->held_n = get_held(in, status->held);
+	status->memory = wire_get_u8(in);
+	if (status->memory) {
+		get_plan(in, status, status->plan);
+	}
 }
 
 void agree_msg_put_status(struct wire_out *out, const struct agree_msg_status *status)

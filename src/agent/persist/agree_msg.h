@@ -1,14 +1,17 @@
 /*
- * Messages between the agents of one job on several hosts, through the store, one small file each;
+ * Messages between the agents of one job on several hosts, one note (agree_notes.h) each;
  * docs/format.md has the bytes. Also the choice of a run's members from these messages. Pure.
  */
 #ifndef AGENT_PERSIST_AGREE_MSG_H
 #define AGENT_PERSIST_AGREE_MSG_H
 
+#include "agent/peer/place.h"
+#include "agent/peer/recover.h"
 #include "base/wire.h"
 #include "ckpt/format/manifest.h"
 
-#define AGREE_HOSTS_MAX 256u /* hosts in one job, at most */
+#define AGREE_HOSTS_MAX (PEER_HOSTS_MAX - 1u) /* hosts in one job besides rank 0's, at most */
+#define AGREE_HELD_MAX  32u                   /* parts of saves that one host offers, at most */
 #define AGREE_WHY_MAX   256u
 
 /* A host, as far as the other hosts must know it. */
@@ -16,6 +19,8 @@ struct agree_member {
 	uint32_t first_rank; /* lowest rank of the host */
 	uint32_t ranks;      /* number of ranks, consecutive from first_rank */
 	uint64_t nonce; /* random number of the ranks' start; another number: they began anew */
+	char address[PEER_ADDRESS_MAX]; /* "host:port" of its links; "": it has none */
+	char domain[PEER_DOMAIN_MAX];   /* failure domain; "": unknown */
 };
 
 /* A host's ranks have begun. */
@@ -25,14 +30,17 @@ struct agree_msg_join {
 	char job[CKPT_JOB_MAX]; /* job id */
 };
 
-/* The leader lists the members of the new run, except itself. */
+/* The leader lists the members of the new run, by rank. */
 struct agree_msg_run {
-	uint64_t run;       /* random number of the run */
-	uint32_t members_n; /* number of entries in members */
-	struct agree_member members[AGREE_HOSTS_MAX];
+	uint64_t run;                                 /* random number of the run */
+	struct agree_member leader;                   /* rank 0's host */
+	uint32_t members_n;                           /* number of entries in members */
+	struct agree_member members[AGREE_HOSTS_MAX]; /* the others */
 };
 
-/* Any other message: each round uses the fields that it needs. */
+/* Any other message: each round uses the fields that it needs. What the pointers lead to is the
+ * caller's. It is sent; or, when a message is received, filled in. NULL: nothing of that kind is
+ * sent, or kept. */
 struct agree_msg_status {
 	int code;                 /* PAWL_E code of the failure; 0: none */
 	char why[AGREE_WHY_MAX];  /* reason, for users */
@@ -43,6 +51,12 @@ struct agree_msg_status {
 	bool found;               /* offered: there is a checkpoint */
 	uint64_t step;            /* step of the offer */
 	char tag[CKPT_TAG_MAX];   /* tag of the offer */
+	uint32_t held_n;          /* number of entries in held, at most AGREE_HELD_MAX */
+	struct peer_part *held;   /* restore: parts that the host has in memory; room for all */
+	bool memory; /* offered: the checkpoint is in the memory of the hosts, see plan */
+	/* With memory: where it lies. A message that is received has step and tag as above in it;
+	 * without memory it is not touched. */
+	struct recover_plan *plan;
 };
 
 /* A shared partition, equal on all ranks, as one host's lowest rank has it. */
@@ -65,7 +79,7 @@ void agree_msg_put_join(struct wire_out *out, const struct agree_msg_join *join)
 void agree_msg_put_run(struct wire_out *out, const struct agree_msg_run *run);
 void agree_msg_put_status(struct wire_out *out, const struct agree_msg_status *status);
 void agree_msg_put_part(struct wire_out *out, const struct agree_msg_part *part);
-/* The getters: PAWL_ECORRUPT if bytes are no such message, PAWL_ENOTSUP for a newer version. */
+/* The getters: PAWL_ECORRUPT if bytes are no such message, PAWL_ENOTSUP for another version. */
 int agree_msg_get_join(const void *bytes, size_t len_bytes, struct agree_msg_join *join,
 	struct pawl_err *err);
 int agree_msg_get_run(const void *bytes, size_t len_bytes, struct agree_msg_run *run,

@@ -2,7 +2,9 @@
 #include "agent/persist/agree.h"
 #include "ipc/proto.h"
 
+#include "base/assert.h"
 #include "base/err.h"
+#include "base/fault.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,23 +28,64 @@ static int read_status(struct agree *agree, enum agree_round round, uint64_t n, 
 	return rv;
 }
 
-/* Checks that all hosts ask for the same as rank 0's host. */
-static int check_asked(struct agree *agree, const struct agree_msg_status *own,
+/* What all hosts have in memory. */
+struct all_held {
+	struct recover_held *at;
+	uint32_t n;   /* number of entries */
+	uint32_t cap; /* room for entries */
+};
+
+static void add_held(struct all_held *all, uint32_t host, const struct agree_msg_status *status)
+{
+	ASSERT(status->held_n <= all->cap - all->n);
+	for (uint32_t h = 0; h < status->held_n; h++) {
+		all->at[all->n++] = (struct recover_held){host, status->held[h]};
+	}
+}
+
+/* Checks that all hosts ask for the same as rank 0's host, and adds what they have in memory. */
+static int read_asked(struct agree *agree, const struct agree_msg_status *own, struct all_held *all,
 	struct pawl_err *err)
 {
-	struct agree_msg_status status;
+	struct peer_part held[AGREE_HELD_MAX];
+	struct agree_msg_status status = {.held = held};
 	int rv = 0;
 
 	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
+		uint32_t first = agree->run.members[m].first_rank;
+
 		rv = read_status(agree, AGREE_ROUND_RESTORE, agree->restores, m, &status, err);
 		if (rv == 0 &&
 			(status.has_step != own->has_step ||
 				status.asked_step != own->asked_step)) {
 			rv = pawl_err_set(err, PAWL_EMISMATCH,
-				"rank %u restores another step than rank 0",
-				agree->run.members[m].first_rank);
+				"rank %u restores another step than rank 0", first);
+		}
+		if (rv == 0) {
+			add_held(all, first, &status);
 		}
 	}
+	return rv;
+}
+
+/* Leader: all have asked. Chooses among what they have in memory, and puts it into status->plan. */
+static int choose_held(struct agree *agree, struct agree_msg_status *status, struct pawl_err *err)
+{
+	struct all_held all = {.cap = (agree->run.members_n + 1) * AGREE_HELD_MAX};
+	int rv;
+
+	all.at = FAULT_MEM("agree.held", calloc(all.cap, sizeof(*all.at)));
+	if (all.at == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for what %u hosts have in memory",
+			agree->run.members_n + 1);
+	}
+	add_held(&all, agree->own.first_rank, status);
+	rv = read_asked(agree, status, &all, err);
+	if (rv == 0) {
+		recover_choose(all.at, all.n, agree->world, status->has_step, status->asked_step,
+			status->plan);
+	}
+	free(all.at);
 	return rv;
 }
 
@@ -56,13 +99,15 @@ static int make_offer(struct agree *agree, struct agree_msg_status *status, agre
 	if (rv != 0) {
 		return rv;
 	}
-	rv = check_asked(agree, status, &why);
+	rv = choose_held(agree, status, &why);
 	if (rv == 0) {
 		status->code = find(user, status);
 	} else {
 		status->code = rv;
 		snprintf(status->why, sizeof(status->why), "%.255s", why.msg);
 	}
+	ASSERT(!status->memory || status->plan->found);
+	status->held = NULL; /* offers have none */
 	agree_msg_put_status(&agree->out, status);
 	rv = agree_send(agree, AGREE_ROUND_RESTORE, agree->restores, true, err);
 	if (rv == 0 && status->code != 0) {
@@ -94,6 +139,7 @@ int agree_offer(struct agree *agree, struct agree_msg_status *status, agree_find
 	const struct agree_msg_status asked = *status;
 	int rv = PAWL_EPEER;
 
+	ASSERT(asked.plan != NULL && !asked.memory);
 	for (int i = 0; i < OFFERS_MAX && rv == PAWL_EPEER; i++) {
 		*status = asked;
 		rv = offer_once(agree, status, find, user, err);
@@ -113,7 +159,7 @@ int agree_offer(struct agree *agree, struct agree_msg_status *status, agree_find
 /* Leader: puts the worst verdict of all hosts' ranks into *status. */
 static int count_votes(struct agree *agree, struct agree_msg_status *status, struct pawl_err *err)
 {
-	struct agree_msg_status other;
+	struct agree_msg_status other = {0};
 	int rv = agree_gather(agree, AGREE_ROUND_VOTE, agree->restores, err);
 
 	for (uint32_t m = 0; m < agree->run.members_n && rv == 0; m++) {
@@ -149,9 +195,11 @@ int agree_vote(struct agree *agree, struct agree_msg_status *status, agree_conde
 			? agree_await_result(agree, AGREE_ROUND_VOTE, agree->restores, status, err)
 			: rv;
 	}
-	if (rv == 0) {
+	if (rv == 0 && agree_is_leader(agree)) {
 		agree_remove_old(agree, AGREE_ROUND_RESTORE, agree->restores);
 		agree_remove_old(agree, AGREE_ROUND_VOTE, agree->restores);
+	}
+	if (rv == 0) {
 		agree->restores++;
 		agree->run_used = agree->run_used || status->verdict == VERDICT_GO;
 	}

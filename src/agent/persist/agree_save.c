@@ -34,22 +34,9 @@ static int begin_draft(struct agree *agree, uint64_t n, const char *tag, struct 
 	return tag_begin_shared(agree->root, tag[0] != '\0' ? tag : id, id, draft, err);
 }
 
-/* Enters a run. If the run that this host was in has ended, the save ends with it. If no run comes
- * in time, this host stays ready to be a member of the next one: beginning anew would delay the
- * leader, which may be about to name it. */
-static int enter_run(struct agree *agree, struct pawl_err *err)
-{
-	int rv;
-
-	agree->run_used = agree->run_used || agree->in_run;
-	rv = agree_enter(agree, err);
-	agree->run_used = agree->run_used || rv == 0;
-	return rv;
-}
-
 int agree_save_begin(struct agree *agree, uint64_t n, const char *tag, struct pawl_err *err)
 {
-	int rv = enter_run(agree, err);
+	int rv = agree_take_part(agree, err);
 
 	if (rv != 0) {
 		return rv;
@@ -316,7 +303,7 @@ static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_
 int agree_save_fail(struct agree *agree, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
-	int rv = n <= agree->last_durable ? 0 : enter_run(agree, err);
+	int rv = n <= agree->last_durable ? 0 : agree_take_part(agree, err);
 
 	return rv != 0 || n <= agree->last_durable
 		? rv

@@ -26,6 +26,7 @@ enum alert_kind {
 	ALERT_SLOW,    /* the store has not finished what it was given */
 	ALERT_HISTORY, /* rows of the history cannot be written */
 	ALERT_RETAIN,  /* old checkpoints cannot be deleted */
+	ALERT_REPLICA, /* committed saves are not replicated to other hosts */
 	ALERT_KINDS
 };
 

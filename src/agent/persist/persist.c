@@ -49,9 +49,13 @@ static struct persist_job *pop(struct persist_queue *queue)
 	return job;
 }
 
-static void drop_all(struct persist_queue *queue)
+/* Frees the jobs of a queue. ended: they have results. */
+static void drop_all(struct persist_queue *queue, bool ended)
 {
 	for (struct persist_job *job; (job = pop(queue));) {
+		if (ended && job->kind == PERSIST_RESOLVE) {
+			free(job->result.resolve.plan);
+		}
 		free(job->allocated ? job : NULL);
 	}
 }
@@ -184,6 +188,18 @@ static bool pause_thread(void *user, int64_t pause_ns)
 	return go_on;
 }
 
+/* Fits agree_options.changed: hands the hosts of the run to the loop. */
+static void set_map(void *user)
+{
+	struct persist *persist = user;
+
+	pthread_mutex_lock(&persist->lock);
+	agree_get_map(&persist->agree, &persist->map);
+	persist->map_changed = true;
+	pthread_mutex_unlock(&persist->lock);
+	persist_wake_loop(persist);
+}
+
 /* Waits, or writes rows that have waited long enough. Called with the lock and nothing to do. */
 static void idle(struct persist *persist)
 {
@@ -259,6 +275,21 @@ static void *run_thread(void *user)
 
 /* ---- for the loop ---- */
 
+static void init_agree(struct persist *persist, const struct persist_options *options)
+{
+	const struct agree_options agree = {.job = options->job,
+		.root_path = options->root,
+		.first_rank = options->first_rank,
+		.ranks = options->ranks,
+		.world = options->ranks + options->remote_ranks,
+		.peers = options->peers,
+		.pause = pause_thread,
+		.changed = set_map,
+		.user = persist};
+
+	agree_init(&persist->agree, &agree);
+}
+
 /* Frees all except the thread. */
 static void free_persist(struct persist *persist)
 {
@@ -289,11 +320,11 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	persist->policy = options->policy;
 	persist->is_leader = options->first_rank == 0;
 	persist->multi_host = options->remote_ranks > 0;
+	persist->peers = options->peers;
 	pthread_mutex_init(&persist->lock, NULL);
 	clock_cond_init(&persist->changed);
 	alerts_init(&persist->alerts);
-	agree_init(&persist->agree, options->job, options->first_rank, options->ranks,
-		options->ranks + options->remote_ranks, pause_thread, persist);
+	init_agree(persist, options);
 	if (!persist->root_path || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 	} else if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) == 0 &&
@@ -320,10 +351,27 @@ void persist_set_policy(struct persist *persist, const struct persist_policy *po
 
 void persist_submit(struct persist *persist, struct persist_job *job)
 {
+	if (job->kind == PERSIST_BEGIN) {
+		agree_cancel(&persist->agree); /* until the thread has come to the job */
+	}
 	pthread_mutex_lock(&persist->lock);
 	push(&persist->todo, job);
 	pthread_cond_broadcast(&persist->changed);
 	pthread_mutex_unlock(&persist->lock);
+}
+
+bool persist_take_map(struct persist *persist, struct peer_map *map)
+{
+	bool changed;
+
+	pthread_mutex_lock(&persist->lock);
+	changed = persist->map_changed;
+	if (changed) {
+		*map = persist->map;
+		persist->map_changed = false;
+	}
+	pthread_mutex_unlock(&persist->lock);
+	return changed;
 }
 
 void persist_expect_nonce(struct persist *persist, uint64_t nonce)
@@ -362,6 +410,7 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
 	bool stopped;
 
+	agree_cancel(&persist->agree);
 	pthread_mutex_lock(&persist->lock);
 	persist->stop = true;
 	pthread_cond_broadcast(&persist->changed);
@@ -379,8 +428,8 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 		return false;
 	}
 	pthread_join(persist->thread, NULL);
-	drop_all(&persist->todo);
-	drop_all(&persist->done);
+	drop_all(&persist->todo, false);
+	drop_all(&persist->done, true);
 	persist_close_root(persist);
 	free_persist(persist);
 	return true;

@@ -8,6 +8,7 @@
 #ifndef AGENT_PERSIST_PERSIST_H
 #define AGENT_PERSIST_PERSIST_H
 
+#include "agent/peer/recover.h"
 #include "agent/persist/events.h"
 #include "agent/persist/history.h"
 #include "ckpt/format/manifest.h"
@@ -17,6 +18,8 @@
 
 struct alerts;
 struct loop;
+struct peer_map;
+struct peers;
 struct persist;
 
 #define PERSIST_WHY_MAX 256u /* bytes of a reason, terminator included */
@@ -45,9 +48,10 @@ enum persist_kind {
 	PERSIST_CHECK_SPACE, /* checks whether the tag fits the free space; uses check_space */
 	/* only in a job whose ranks span hosts, see agree.h: */
 	PERSIST_BEGIN,     /* this host's ranks begin anew; result: begin */
+	PERSIST_ENTER,     /* enters the run of the hosts, to do something in it */
 	PERSIST_FAIL_SAVE, /* this host's part of a save will not come; uses fail_save */
-	/* This host's ranks have voted: waits for the verdict of all ranks. Puts the tag aside if
-	 * all are to ask again. Uses vote; result: vote. */
+	/* This host's ranks have voted: waits for the verdict of all ranks. If all are to ask
+	 * again, puts the tag of the store aside. Uses vote; result: vote. */
 	PERSIST_VOTE,
 };
 
@@ -87,6 +91,10 @@ struct persist_resolve {
 	uint32_t find_id;   /* request of one rank; 0: of all ranks together */
 	uint32_t find_rank; /* with find_id: the rank that made the request; the submitter's */
 	bool find_newest;   /* with find_id: the request names no tag; the submitter's */
+	/* Parts of saves that this host has in memory; without find_id, in a job whose ranks span
+	 * hosts, else 0. If there are many, those of the highest steps count. The submitter's. */
+	const struct peer_part *held;
+	uint32_t held_n; /* number of entries in held */
 };
 
 struct persist_aside {
@@ -110,6 +118,7 @@ struct persist_fail_save {
 struct persist_vote {
 	uint8_t verdict;           /* enum proto_verdict */
 	char why[PERSIST_WHY_MAX]; /* reason of the verdict, for users */
+	bool memory;               /* the offer was one of memory: no tag is put aside */
 };
 
 struct persist_opened {
@@ -131,6 +140,9 @@ struct persist_found {
 	bool found;
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
+	bool memory; /* the tag is in the memory of the hosts, as plan says */
+	/* With memory: what to fetch, else NULL. Allocated: who reaps the job frees it. */
+	struct recover_plan *plan;
 };
 
 struct persist_begun {
@@ -184,6 +196,8 @@ struct persist_options {
 	uint32_t first_rank;   /* number of the first rank here */
 	uint32_t ranks;        /* number of ranks here */
 	uint32_t remote_ranks; /* ranks on other hosts; 0: only this host uses the root */
+	/* Links to the agents of the other hosts, until persist_stop; NULL: there are none. */
+	struct peers *peers;
 };
 
 /* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */
@@ -200,6 +214,10 @@ void persist_queue_row(struct persist *persist, const struct history_row *row);
 void persist_queue_event(struct persist *persist, const struct event *event);
 /* As agree_expect_nonce. */
 void persist_expect_nonce(struct persist *persist, uint64_t nonce);
+/* Returns whether the run of the hosts (agree.h) has changed since the last call: one was entered,
+ * whose hosts are filled in, or it is over (map->run is 0). If false, *map is not touched. Any
+ * thread; the loop is woken after each change. */
+bool persist_take_map(struct persist *persist, struct peer_map *map);
 /* Returns the alerts that the thread has put; the loop takes them when it is woken. */
 struct alerts *persist_alerts(struct persist *persist);
 /* Whether no job is queued, in progress, or to be reaped. */
@@ -210,7 +228,7 @@ struct persist_job *persist_reap(struct persist *persist);
  * Finishes the current job and drops the rest. Returns false if the thread hangs in a disk for
  * longer than timeout_ms: the thread is then abandoned with all that belongs to it, since the
  * process is leaving. If it ends after all, it releases the root. The loop may be closed: it is not
- * woken any more.
+ * woken any more. The peers must stay.
  */
 bool persist_stop(struct persist *persist, int timeout_ms);
 

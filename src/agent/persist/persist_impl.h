@@ -43,16 +43,23 @@ struct persist {
 	struct rows events;           /* rows of the events file */
 	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
 	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
-	bool rows_begun;              /* thread's: the history exists, and so does a checkpoint */
-	struct alerts alerts;         /* for users; has a lock of its own */
-	struct tags_root *root;       /* thread's; NULL until PERSIST_OPEN succeeded */
-	struct writer *writer;        /* thread's */
+	/* thread's, at rank 0's host: the store has no tag of a step above stored_step, but perhaps
+	 * not that step any more */
+	bool stored_known;
+	uint64_t stored_step;
+	bool rows_begun;        /* thread's: the history exists, and so does a checkpoint */
+	struct alerts alerts;   /* for users; has a lock of its own */
+	struct tags_root *root; /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct writer *writer;  /* thread's */
 	/* thread's: streamed saves of this host alone that have begun, newest first; a zeroed entry
 	 * is none */
 	struct tag_draft streams[PERSIST_STREAMS_MAX];
-	bool is_leader;     /* this host owns the root: locks it, and alone deletes in it */
-	bool multi_host;    /* the job has ranks on other hosts */
-	struct agree agree; /* thread's: agreement with the other hosts */
+	bool is_leader;      /* this host owns the root: locks it, and alone deletes in it */
+	bool multi_host;     /* the job has ranks on other hosts */
+	struct peers *peers; /* links to the other hosts; the starter's; NULL: none */
+	struct agree agree;  /* thread's: agreement with the other hosts */
+	struct peer_map map; /* lock: hosts of the run, for persist_take_map */
+	bool map_changed;    /* lock: map was not taken yet */
 };
 
 /* ---- persist.c; none may be called with the lock held ---- */

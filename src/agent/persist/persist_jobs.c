@@ -19,6 +19,7 @@
 #include "store/store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- opening the root ---- */
@@ -50,6 +51,8 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 		opened->step = newest.step;
 		memcpy(persist->newest, newest.tag, sizeof(persist->newest));
 	}
+	persist->stored_known = rv == 0 || rv == PAWL_ENOENT;
+	persist->stored_step = opened->step;
 	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
@@ -92,7 +95,13 @@ static int open_root(struct persist *persist, struct pawl_err *err)
 	int rv;
 
 	ASSERT(persist->root == NULL && persist->writer == NULL);
-	rv = tags_root_open(persist->root_path, persist->hidden, true, &persist->root, err);
+	persist->stored_known = false;
+	if (persist->peers && !persist->is_leader && store_is_bucket(persist->root_path)) {
+		/* A new host can restore from memory while the bucket does not answer. */
+		rv = tags_root_open_unasked(persist->root_path, &persist->root, err);
+	} else {
+		rv = tags_root_open(persist->root_path, persist->hidden, true, &persist->root, err);
+	}
 	if (rv != 0) {
 		return rv;
 	}
@@ -275,6 +284,9 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	if (!persist->is_leader) {
 		return 0; /* the leader does the rest */
 	}
+	if (job->save.step > persist->stored_step) {
+		persist->stored_step = job->save.step;
+	}
 	record_durable(persist, job, &result, clock_mono_ns() - start_ns);
 	persist->retains = true;
 	return 0;
@@ -330,38 +342,104 @@ struct host_job {
 	struct persist_job *job;
 };
 
+/* Whether the hosts' memory has the checkpoint to offer, as far as is known without the store. */
+static bool is_known_newest(const struct persist *persist, const struct agree_msg_status *status)
+{
+	return status->plan->found &&
+		(status->has_step ||
+			(persist->stored_known && status->plan->step >= persist->stored_step));
+}
+
+/* Whether the hosts' memory has the checkpoint to offer, after the store was asked. rv: of the
+ * search, which found *found. */
+static bool is_newest(const struct recover_plan *plan, int rv, const struct persist_found *found)
+{
+	return plan->found && rv != PAWL_ECANCELED &&
+		(rv != 0 || !found->found || plan->step >= found->step);
+}
+
 /* agree_find_fn */
 static int find_for_all(void *user, struct agree_msg_status *status)
 {
 	const struct host_job *of = user;
 	const struct persist_result *result = &of->job->result;
-	int rv = do_resolve(of->persist, of->job);
+	const struct persist_found *found = &result->resolve;
+	const struct recover_plan *plan = status->plan;
+	int rv = 0;
 
-	status->found = result->resolve.found;
-	status->step = result->resolve.step;
-	memcpy(status->tag, result->resolve.tag, sizeof(status->tag));
+	status->memory = is_known_newest(of->persist, status);
+	if (!status->memory) {
+		rv = do_resolve(of->persist, of->job);
+		status->memory = is_newest(plan, rv, found);
+	}
+	if (status->memory && rv != 0) {
+		alerts_put(&of->persist->alerts, ALERT_ONCE, &result->err,
+			"step %llu is restored from the memory of the hosts; whether the store has "
+			"a newer one could not be found out",
+			(unsigned long long)plan->step);
+		rv = 0;
+	}
+	status->found = status->memory || found->found;
+	status->step = status->memory ? plan->step : found->step;
+	memcpy(status->tag, status->memory ? plan->tag : found->tag, sizeof(status->tag));
 	if (rv != 0) {
 		snprintf(status->why, sizeof(status->why), "%.255s", result->err.msg);
 	}
 	return rv;
 }
 
+/* Copies what a host holds, of the highest steps if that is too much for a message. Returns the
+ * number of parts. */
+static uint32_t copy_held(const struct persist_resolve *resolve,
+	struct peer_part held[AGREE_HELD_MAX])
+{
+	uint32_t n = 0;
+
+	for (uint32_t h = 0; h < resolve->held_n; h++) {
+		const struct peer_part *part = &resolve->held[h];
+		uint32_t at = n < AGREE_HELD_MAX ? n : AGREE_HELD_MAX - 1;
+
+		if (n == AGREE_HELD_MAX && part->step <= held[at].step) {
+			continue;
+		}
+		for (; at > 0 && held[at - 1].step < part->step; at--) {
+			held[at] = held[at - 1];
+		}
+		held[at] = *part;
+		n += n < AGREE_HELD_MAX;
+	}
+	return n;
+}
+
 static int resolve_for_all(struct persist *persist, struct persist_job *job)
 {
 	struct host_job of = {persist, job};
 	struct persist_found *found = &job->result.resolve;
+	struct peer_part held[AGREE_HELD_MAX];
+	struct recover_plan *plan = FAULT_MEM("persist.plan", calloc(1, sizeof(*plan)));
 	struct agree_msg_status status = {.has_step = job->resolve.has_step,
-		.asked_step = job->resolve.step};
-	int rv = agree_offer(&persist->agree, &status, find_for_all, &of, &job->result.err);
+		.asked_step = job->resolve.step,
+		.held_n = copy_held(&job->resolve, held),
+		.held = held,
+		.plan = plan};
+	int rv = plan != NULL
+		? agree_offer(&persist->agree, &status, find_for_all, &of, &job->result.err)
+		: pawl_err_set(&job->result.err, PAWL_ENOMEM, "no memory to find a checkpoint");
 
+	if (rv != 0 || !status.memory) {
+		free(plan);
+		plan = NULL;
+	}
 	if (rv != 0) {
 		return rv;
 	}
-	found->found = status.found;
-	found->step = status.step;
+	*found = (struct persist_found){.found = status.found,
+		.step = status.step,
+		.memory = status.memory,
+		.plan = plan};
 	memcpy(found->tag, status.tag, sizeof(found->tag));
 	/* On NFS, this host's ranks would otherwise see an old copy of the tag. */
-	return tags_root_refresh(persist->root, &job->result.err);
+	return status.memory ? 0 : tags_root_refresh(persist->root, &job->result.err);
 }
 
 /* agree_condemn_fn */
@@ -369,7 +447,9 @@ static void condemn_for_all(void *user, const char *why)
 {
 	const struct host_job *of = user;
 
-	put_aside(of->persist, of->job->tag, why);
+	if (!of->job->vote.memory) {
+		put_aside(of->persist, of->job->tag, why);
+	}
 }
 
 static int vote_for_all(struct persist *persist, struct persist_job *job)
@@ -408,6 +488,7 @@ static int begin_hosts(struct persist *persist, struct persist_job *job)
 	int rv;
 
 	ASSERT(persist->multi_host);
+	agree_resume(&persist->agree); /* persist_submit has canceled what the job waited for */
 	rv = agree_begin(&persist->agree, &job->result.err);
 	job->result.begin.nonce = persist->agree.own.nonce;
 	return rv;
@@ -454,6 +535,9 @@ static int run_job(struct persist *persist, struct persist_job *job)
 			: do_resolve(persist, job);
 	case PERSIST_BEGIN:
 		return begin_hosts(persist, job);
+	case PERSIST_ENTER:
+		ASSERT(persist->multi_host);
+		return agree_take_part(&persist->agree, err);
 	case PERSIST_FAIL_SAVE:
 		return fail_for_all(persist, job);
 	case PERSIST_VOTE:

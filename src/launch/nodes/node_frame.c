@@ -95,6 +95,7 @@ static void code_place(struct coder *c, struct node_frame *f)
 {
 	code_str(c, f->address, sizeof(f->address));
 	code_u32(c, &f->port);
+	code_u32(c, &f->peer_port);
 	code_ledger(c, &f->ledger);
 }
 
@@ -138,6 +139,7 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 	case NODE_READY:
 		code_u32(c, &f->generation);
 		code_u32(c, &f->port);
+		code_u32(c, &f->peer_port);
 		return true;
 	case NODE_EXITED:
 		code_exited(c, f);
@@ -208,18 +210,23 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 	}
 }
 
+static bool has_ports(const struct node_frame *f)
+{
+	return f->port <= UINT16_MAX && f->peer_port <= UINT16_MAX;
+}
+
 /* Checks the limits that the rest of the program relies on: no sum and no array overflows. */
 static bool is_valid(const struct node_frame *f)
 {
 	switch (f->kind) {
 	case NODE_JOIN:
 		return f->nodes >= 1 && f->nodes <= NODES_MAX && f->workers >= 1 &&
-			f->workers <= NODE_WORKERS && f->port <= UINT16_MAX &&
+			f->workers <= NODE_WORKERS && has_ports(f) &&
 			(f->wanted < f->nodes || f->wanted == NODE_NONE) &&
 			(f->previous_node < NODES_MAX || f->previous_node == NODE_NONE) &&
 			f->job[0] != '\0' && f->address[0] != '\0';
 	case NODE_READY:
-		return f->port <= UINT16_MAX;
+		return has_ports(f);
 	case NODE_SERVE:
 		return f->text[0] != '\0' && strlen(f->text) < NODE_SERVER_MAX &&
 			strchr(f->text, ',') == NULL;
@@ -227,7 +234,7 @@ static bool is_valid(const struct node_frame *f)
 		return f->rank < RANKS_MAX && f->status >= 0 && f->status <= 255;
 	case NODE_START:
 		return f->nodes >= 1 && f->nodes <= NODES_MAX && f->node < f->nodes &&
-			f->world <= RANKS_MAX && f->first < f->world && f->port <= UINT16_MAX &&
+			f->world <= RANKS_MAX && f->first < f->world && has_ports(f) &&
 			f->ledger.generation > 0 && f->address[0] != '\0';
 	case NODE_SIGNAL:
 		return f->signal > 0 && f->signal < 64 && f->left_ns <= NODE_LEFT_MAX_NS;

@@ -24,9 +24,10 @@
 
 enum node_frame_kind {
 	/* member to coordinator */
-	/* instance_id, nodes, workers, wanted, previous_node, address, port, job, ledger */
+	/* instance_id, nodes, workers, wanted, previous_node, job, address, port, peer_port,
+	 * ledger */
 	NODE_JOIN = 1,
-	NODE_READY,  /* generation, port: all workers of the node have ended */
+	NODE_READY,  /* generation, port, peer_port: all workers of the node have ended */
 	NODE_EXITED, /* generation, rank, status, commits, text */
 	/* signal, left_ns, text; left_ns not 0: the node's machine goes away, and text says why */
 	NODE_SIGNAL,
@@ -34,10 +35,11 @@ enum node_frame_kind {
 	NODE_ROOT_BEGUN, /* instance_id, text: nonce and path of a root begun by rank 0 */
 	NODE_SERVE,      /* instance_id, text: a server, which only adds, and its name */
 	/* coordinator to member */
-	NODE_WELCOME = 16,     /* heartbeat_interval_ns */
-	NODE_REFUSE,           /* final, text */
-	NODE_LOG_LINE,         /* is_error, text */
-	NODE_START,            /* node, nodes, first, world, address, port, ledger, text: servers */
+	NODE_WELCOME = 16, /* heartbeat_interval_ns */
+	NODE_REFUSE,       /* final, text */
+	NODE_LOG_LINE,     /* is_error, text */
+	/* node, nodes, first, world, address, port, peer_port, ledger, text: servers */
+	NODE_START,
 	NODE_KILL,             /* generation, will_restart, status */
 	NODE_NOTICE,           /* generation, signal, left_ns, status, noticed */
 	NODE_DRAIN,            /* status, signal, left_ns */
@@ -67,15 +69,18 @@ struct node_frame {
 	uint32_t first;            /* lowest rank of the node */
 	uint32_t world;            /* ranks of the job */
 	uint32_t port;             /* free port on the node; START: MASTER_PORT */
-	char address[ADDRESS_MAX]; /* address of the node; START: MASTER_ADDR */
-	char job[CKPT_JOB_MAX];    /* job id */
-	struct node_ledger ledger; /* counts of starts and restarts */
-	uint32_t generation;       /* generation that the frame belongs to */
-	uint32_t rank;             /* rank of the worker in the job */
-	int32_t status;            /* exit status of a worker, or of the job */
-	uint64_t commits;          /* commits of this node, as in struct run_event */
-	int32_t signal;            /* signal number; 0: none */
-	int64_t left_ns;           /* time left until the deadline */
+	/* Port of the node's agent for others; START: of rank 0's node. 0: the agent does not
+	 * listen, or, in a START, that of some node does not. */
+	uint32_t peer_port;
+	char address[ADDRESS_MAX];     /* address of the node; START: MASTER_ADDR */
+	char job[CKPT_JOB_MAX];        /* job id */
+	struct node_ledger ledger;     /* counts of starts and restarts */
+	uint32_t generation;           /* generation that the frame belongs to */
+	uint32_t rank;                 /* rank of the worker in the job */
+	int32_t status;                /* exit status of a worker, or of the job */
+	uint64_t commits;              /* commits of this node, as in struct run_event */
+	int32_t signal;                /* signal number; 0: none */
+	int64_t left_ns;               /* time left until the deadline */
 	int64_t heartbeat_interval_ns; /* 0: there are no heartbeats */
 	bool ok;                       /* all that was committed is durable */
 	bool will_restart;             /* another start follows */

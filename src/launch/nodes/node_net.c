@@ -7,8 +7,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/times.h"
+#include "io/greeting.h"
 #include "io/listener.h"
-#include "launch/nodes/node_tls.h"
+#include "io/tls.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -21,11 +22,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define VERSION     2u
-#define HELLO_BYTES 8u
-#define BACKLOG     128
-#define IN_BYTES    (2 * (NODE_FRAME_HEADER + NODE_FRAME_MAX))
-#define PEER_MAX    80u /* bytes of "10.79.0.2:40112", terminator included */
+#define LABEL    "pawl run 1: key between nodes" /* ties the TLS key to this use */
+#define BACKLOG  128
+#define IN_BYTES (2 * (NODE_FRAME_HEADER + NODE_FRAME_MAX))
+#define PEER_MAX 80u /* bytes of "10.79.0.2:40112", terminator included */
 
 enum conn_state {
 	CONN_CONNECTING, /* until the socket can be written to */
@@ -37,30 +37,30 @@ enum conn_state {
 };
 
 struct conn {
-	struct conn *next;            /* next in the net's list */
-	struct node_net *net;         /* the net that owns the connection */
-	uint32_t id;                  /* number by which the owner knows the connection */
-	enum conn_state state;        /* how far the connection is */
-	bool outgoing;                /* this node connected */
-	bool frame_received;          /* a frame has come */
-	bool write_closed;            /* CLOSING: this end is closed for writing */
-	struct loop_source source;    /* socket; fd -1: none */
-	uint32_t events;              /* epoll events waited for */
-	struct addrinfo *addresses;   /* addresses to connect to, if outgoing; owned */
-	struct addrinfo *address;     /* entry of addresses being tried */
-	struct node_session *session; /* owned; NULL before HANDSHAKE */
-	int64_t due_ns;               /* time of the next step, monotonic ns; 0: none */
-	struct wire_out out;          /* bytes to send, from out_off on */
-	size_t out_off;               /* bytes of out already sent */
-	size_t in_bytes;              /* bytes used in in */
-	uint8_t in[IN_BYTES];         /* received, not yet a whole frame */
-	char peer[PEER_MAX];          /* address and port of the other end */
-	char why[256];                /* why the state is BROKEN */
+	struct conn *next;           /* next in the net's list */
+	struct node_net *net;        /* the net that owns the connection */
+	uint32_t id;                 /* number by which the owner knows the connection */
+	enum conn_state state;       /* how far the connection is */
+	bool outgoing;               /* this node connected */
+	bool frame_received;         /* a frame has come */
+	bool write_closed;           /* CLOSING: this end is closed for writing */
+	struct loop_source source;   /* socket; fd -1: none */
+	uint32_t events;             /* epoll events waited for */
+	struct addrinfo *addresses;  /* addresses to connect to, if outgoing; owned */
+	struct addrinfo *address;    /* entry of addresses being tried */
+	struct tls_session *session; /* owned; NULL before HANDSHAKE */
+	int64_t due_ns;              /* time of the next step, monotonic ns; 0: none */
+	struct wire_out out;         /* bytes to send, from out_off on */
+	size_t out_off;              /* bytes of out already sent */
+	size_t in_bytes;             /* bytes used in in */
+	uint8_t in[IN_BYTES];        /* received, not yet a whole frame */
+	char peer[PEER_MAX];         /* address and port of the other end */
+	char why[256];               /* why the state is BROKEN */
 };
 
 struct node_net {
 	struct node_net_options options; /* as given */
-	struct node_tls *tls;            /* owned */
+	struct tls *tls;                 /* owned */
 	struct listener listener;        /* at the place that this node coordinates */
 	struct loop_timer timer;         /* fires at the soonest due_ns */
 	struct conn *conns;              /* owned */
@@ -94,7 +94,7 @@ static void set_due(struct conn *c, int64_t due_ns)
 
 static void close_socket(struct conn *c)
 {
-	node_session_close(c->session);
+	tls_session_close(c->session);
 	c->session = NULL;
 	if (c->source.fd >= 0) {
 		loop_remove(c->net->options.loop, &c->source);
@@ -204,12 +204,22 @@ static void name_peer(struct conn *c, const struct sockaddr *at, socklen_t len)
 
 /* ---- reading and writing ---- */
 
+static struct greeting make_greeting(const struct node_net *net)
+{
+	return (struct greeting){.magic = "pawl-r",
+		.version = NODE_NET_VERSION,
+		.token = net->options.token != NULL,
+		.program = "a `pawl run`",
+		.here = "this node"};
+}
+
 static void start_hello(struct conn *c)
 {
-	uint8_t hello[HELLO_BYTES] = {'p', 'a', 'w', 'l', '-', 'r', VERSION,
-		c->net->options.token != NULL};
+	const struct greeting own = make_greeting(c->net);
+	uint8_t hello[GREETING_BYTES];
 	const int one = 1;
 
+	greeting_put(&own, hello);
 	setsockopt(c->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->state = CONN_HELLO;
 	set_events(c, EPOLLIN);
@@ -227,7 +237,7 @@ static void flush(struct conn *c)
 	ASSERT(c->state == CONN_OPEN || c->state == CONN_CLOSING);
 	ASSERT(c->out_off <= c->out.len_bytes);
 	while (c->out_off < c->out.len_bytes) {
-		ssize_t n = node_session_write(c->session, c->out.bytes + c->out_off,
+		ssize_t n = tls_session_write(c->session, c->out.bytes + c->out_off,
 			c->out.len_bytes - c->out_off, &write, &err);
 
 		if (n < 0) {
@@ -244,7 +254,7 @@ static void flush(struct conn *c)
 	c->out_off = 0;
 	set_events(c, EPOLLIN);
 	if (c->state == CONN_CLOSING && !c->write_closed) {
-		node_session_end(c->session);
+		tls_session_end(c->session);
 		shutdown(c->source.fd, SHUT_WR);
 		c->write_closed = true;
 	}
@@ -289,7 +299,7 @@ static void read_frames(struct conn *c)
 
 	do {
 		ASSERT(c->in_bytes < IN_BYTES);
-		n = node_session_read(c->session, c->in + c->in_bytes, IN_BYTES - c->in_bytes,
+		n = tls_session_read(c->session, c->in + c->in_bytes, IN_BYTES - c->in_bytes,
 			&write, &err);
 		if (n < 0) {
 			break_conn(c, err.msg);
@@ -319,7 +329,7 @@ static void handshake(struct conn *c)
 	struct node_net *net = c->net;
 	struct pawl_err err;
 	bool write = false;
-	int rv = node_session_handshake(c->session, &write, &err);
+	int rv = tls_session_handshake(c->session, &write, &err);
 
 	if (rv < 0) {
 		break_conn(c, err.msg);
@@ -339,13 +349,13 @@ static void handshake(struct conn *c)
 
 static void take_hello(struct conn *c)
 {
-	const uint8_t *hello = c->in;
-	bool token = c->net->options.token != NULL;
-	char why[128];
+	const struct greeting own = make_greeting(c->net);
+	struct pawl_err err;
 	ssize_t n;
+	int rv;
 
-	ASSERT(c->in_bytes < HELLO_BYTES);
-	n = recv(c->source.fd, c->in + c->in_bytes, HELLO_BYTES - c->in_bytes, MSG_DONTWAIT);
+	ASSERT(c->in_bytes < GREETING_BYTES);
+	n = recv(c->source.fd, c->in + c->in_bytes, GREETING_BYTES - c->in_bytes, MSG_DONTWAIT);
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
 			break_conn(c, "its connection ended before it sent its greeting");
@@ -353,27 +363,15 @@ static void take_hello(struct conn *c)
 		return;
 	}
 	c->in_bytes += (size_t)n;
-	if (memcmp(hello, "pawl-r", c->in_bytes < 6 ? c->in_bytes : 6) != 0) {
-		break_conn(c, "it is not a `pawl run`");
-		return;
+	rv = greeting_check(&own, c->in, c->in_bytes, &err);
+	if (rv < 0) {
+		break_conn(c, err.msg);
 	}
-	if (c->in_bytes < HELLO_BYTES) {
+	if (rv <= 0) {
 		return;
 	}
 	c->in_bytes = 0;
-	if (hello[6] != VERSION) {
-		snprintf(why, sizeof(why), "it runs another version of pawl (protocol %u, %u here)",
-			hello[6], VERSION);
-		break_conn(c, why);
-		return;
-	}
-	if ((hello[7] != 0) != token) {
-		break_conn(c,
-			token ? "it has no token, and this node has one (PAWL_TOKEN)"
-			      : "it has a token, and this node has none (PAWL_TOKEN)");
-		return;
-	}
-	c->session = node_session_open(c->net->tls, c->source.fd, !c->outgoing);
+	c->session = tls_session_open(c->net->tls, c->source.fd, !c->outgoing);
 	if (c->session == NULL) {
 		break_conn(c, "out of memory");
 		return;
@@ -681,7 +679,7 @@ int node_net_open(struct node_net **out, const struct node_net_options *options,
 	net->options = *options;
 	net->listener = (struct listener){.what = "a node", .accepted = on_connect, .user = net};
 	net->timer = (struct loop_timer){.fired = on_timer, .user = net};
-	rv = node_tls_open(&net->tls, options->token, err);
+	rv = tls_open(&net->tls, options->token, LABEL, err);
 	if (rv != 0) {
 		free(net);
 		return rv;
@@ -701,6 +699,6 @@ void node_net_close(struct node_net *net)
 		free_conn(c);
 	}
 	loop_timer_cancel(net->options.loop, &net->timer);
-	node_tls_close(net->tls);
+	tls_close(net->tls);
 	free(net);
 }

@@ -3,7 +3,7 @@
  * known by numbers that are not used again. Carries out what nodes.c decides.
  *
  * Each end first sends a greeting of 8 bytes: what it is, the version of the protocol, and whether
- * it has a token. TLS (node_tls.h) and frames (node_frame.h) follow. A stranger is an incoming
+ * it has a token. TLS (io/tls.h) and frames (node_frame.h) follow. A stranger is an incoming
  * connection that has not sent a frame yet. It is closed after TIME_NET_HELLO, and earlier if it is
  * the oldest of more than NET_STRANGERS_MAX.
  *
@@ -19,6 +19,7 @@
 struct loop;
 struct node_net;
 
+#define NODE_NET_VERSION  3u /* version of the greeting and all that follows it */
 #define NET_STRANGERS_MAX 64u
 #define NET_OUT_MAX       (256u << 10) /* unsent bytes, at most; beyond, the node is lost */
 

@@ -52,6 +52,9 @@ struct nodes_ops {
 	/* Finds the address of this node for other nodes that reach that place. */
 	int (*address)(void *user, uint32_t place, char *address, struct pawl_err *err);
 	uint32_t (*port)(void *user, const char *address); /* holds a free port; 0: none */
+	/* Finds the port at which the agent of this node, whose address this is, listens for agents
+	 * of other nodes; 0: none. Called only if the job has several nodes. */
+	uint32_t (*peer_port)(void *user, const char *address);
 	/* Starts the workers of this node, as the frame describes. */
 	void (*start)(void *user, const struct node_frame *start);
 	void (*notice)(void *user, int signal, int64_t left_ns);
@@ -117,6 +120,7 @@ struct nodes_member {
 	uint32_t node;             /* node rank, or that of the last generation, or NODE_NONE */
 	uint32_t alive;            /* workers of this generation that have not ended */
 	uint32_t port;             /* free port there, for the next start */
+	uint32_t peer_port;        /* port where its agent listens for other agents; 0: none */
 	char address[ADDRESS_MAX]; /* address for the other nodes */
 	bool ready;                /* ready for a start: all its workers have ended */
 	bool drained;     /* the agent there has answered, whether or not commits are durable */

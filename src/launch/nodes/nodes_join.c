@@ -112,6 +112,7 @@ void nodes_join(struct nodes *n, uint32_t conn)
 		return;
 	}
 	join.port = n->options.ops->port(n->options.user, join.address);
+	join.peer_port = n->options.ops->peer_port(n->options.user, join.address);
 	snprintf(join.job, sizeof(join.job), "%s", n->options.job);
 	memcpy(n->address, join.address, sizeof(n->address));
 	n->role = NODES_JOINING;
@@ -279,7 +280,8 @@ void nodes_join_exited(struct nodes *n, const struct nodes_event *event)
 	if (n->alive == 0) {
 		const struct node_frame ready = {.kind = NODE_READY,
 			.generation = n->ledger.generation,
-			.port = n->options.ops->port(n->options.user, n->address)};
+			.port = n->options.ops->port(n->options.user, n->address),
+			.peer_port = n->options.ops->peer_port(n->options.user, n->address)};
 
 		n->options.ops->send(n->options.user, n->conn, &ready);
 	}

@@ -25,6 +25,17 @@ static struct nodes_member *find_conn(struct nodes *n, uint32_t conn)
 	return NULL;
 }
 
+/* Finds the ports of this node for the next start. */
+static void find_ports(struct nodes *n)
+{
+	struct nodes_member *self = own(n);
+
+	self->port = n->options.ops->port(n->options.user, self->address);
+	if (n->options.nodes > 1) {
+		self->peer_port = n->options.ops->peer_port(n->options.user, self->address);
+	}
+}
+
 static uint32_t count_joined(const struct nodes *n)
 {
 	uint32_t count = 0;
@@ -187,7 +198,7 @@ void nodes_lead(struct nodes *n)
 		nodes_log(n, true, "%s: the ranks will use %s as MASTER_ADDR", err.msg,
 			self->address);
 	}
-	self->port = n->options.ops->port(n->options.user, self->address);
+	find_ports(n);
 	if (n->options.nodes > 1) {
 		nodes_log(n, false, "coordinating at %s", n->options.place[n->place]);
 		n->probe_due_ns = n->place > 0 ? n->now_ns + n->options.times.probe_ns : 0;
@@ -331,6 +342,7 @@ static void take_join(struct nodes *n, uint32_t conn, const struct node_frame *j
 		.wanted = join->wanted,
 		.node = join->previous_node,
 		.port = join->port,
+		.peer_port = join->peer_port,
 		.ready = true,
 		.last_received_ns = n->now_ns};
 	memcpy(m->address, join->address, sizeof(m->address));
@@ -408,6 +420,21 @@ static struct nodes_member *find_node(struct nodes *n, uint32_t node)
 	return NULL;
 }
 
+/* Returns where the agents of the other nodes reach that of rank 0's node; 0: not all of them can
+ * be reached, and then none is. So all agree in the same way. */
+static uint32_t find_peer_port(struct nodes *n)
+{
+	uint32_t port = find_node(n, 0)->peer_port;
+
+	for (uint32_t node = 1; node < n->options.nodes; node++) {
+		const struct nodes_member *m = find_node(n, node);
+
+		ASSERT(m != NULL);
+		port = m->peer_port != 0 ? port : 0;
+	}
+	return port;
+}
+
 void nodes_lead_start(struct nodes *n)
 {
 	struct node_frame start = {.kind = NODE_START, .nodes = n->options.nodes};
@@ -420,6 +447,7 @@ void nodes_lead_start(struct nodes *n)
 	start.ledger = n->ledger;
 	start.world = n->policy.workers;
 	start.port = master->port;
+	start.peer_port = find_peer_port(n);
 	memcpy(start.address, master->address, sizeof(start.address));
 	nodes_serve_list(n, start.text);
 	n->probe_due_ns = 0;
@@ -518,7 +546,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		nodes_lead_broadcast(n, &log_line_frame);
 	}
 	if (self->alive == 0) {
-		self->port = n->options.ops->port(n->options.user, self->address);
+		find_ports(n);
 		self->ready = true;
 	}
 	decide_exit(n, self, (struct run_event){.exit = event->exit, .commits = event->commits});
@@ -618,6 +646,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		if (frame->generation == n->ledger.generation && m->alive == 0) {
 			m->ready = true;
 			m->port = frame->port;
+			m->peer_port = frame->peer_port;
 			nodes_lead_gather(n);
 		}
 		break;

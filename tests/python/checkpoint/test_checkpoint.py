@@ -101,9 +101,9 @@ def test_training_resumes_bit_for_bit(core: Any, tmp_path: Path) -> None:
 def test_levels_are_words_and_wrong_ones_an_error(core: Any, tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as ckpt:
         save = ckpt.save(1, {"x": 1})
-        for level in ("staged", "committed", "durable"):
+        for level in ("staged", "committed", "replicated", "durable"):
             assert save.wait(level, program.LIMIT_S)
-        with pytest.raises(ValueError, match="staged, committed, durable"):
+        with pytest.raises(ValueError, match="staged, committed, replicated, durable"):
             save.wait("done")
         assert repr(save) == "<pawl.Save global_step1 durable>"
 
@@ -220,6 +220,10 @@ def test_numpy_integers_are_steps(fake: Any, tmp_path: Path) -> None:
         {"persist_every": float("nan")},
         {"memory": 0},
         {"keep_every": -2},
+        {"replicas": 9},
+        {"replicas": -1},
+        {"replicas": 1.0},
+        {"replicas": True},
         {"rank": 1},
         {"rank": 2, "world_size": 2},
     ],
@@ -228,6 +232,28 @@ def test_numpy_integers_are_steps(fake: Any, tmp_path: Path) -> None:
 def test_bad_options_are_refused(fake: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Checkpointer(tmp_path, **options)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_replicas_need_pawl_run(
+    fake: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    linked: bool,
+) -> None:
+    fake.environment.update(rank=0, world=2, local_world=1, nodes=2)
+    monkeypatch.delenv("PAWL_AGENT", raising=False)
+    if linked:
+        monkeypatch.setenv("PAWL_AGENT", "/run/agent.sock")
+    for replicas, passed in (None, 2**32 - 1), (0, 0), (8, 8), (2, 2):
+        for make in Checkpointer, Engine:
+            with make(tmp_path, replicas=replicas) as saver:
+                assert saver._live().options["replicas"] == passed  # type: ignore[attr-defined]
+    # Only who asks for replicas is told that there are none, and once.
+    assert [r.message for r in caplog.records if "replicas" in r.message] == [
+        f"{tmp_path}: replicas=8 has no effect: only under pawl run are the hosts of a job linked"
+    ][linked:]
 
 
 def test_root_forms(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +316,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
         memory=1 << 30,
         keep_every=100,
         full_every=7,
+        replicas=2,
     ) as ckpt:
         assert ckpt._live().options == {
             "keep": 5,
@@ -305,6 +332,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "host_first": 0,
             "host_ranks": 1,
             "find_changed": _fence.find_changed,
+            "replicas": 2,
         }
 
 

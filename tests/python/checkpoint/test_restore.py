@@ -24,6 +24,7 @@ import program
 from conftest import SEED, real_core
 from pawl import Checkpointer, PawlError
 from pawl._ckpt import _partitions, _restore, _unpickle
+from pawl._ckpt._saver import LEVELS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol", "ignore:.*torch.jit")
 
@@ -654,7 +655,7 @@ def evil_session(fake: Any, tmp_path: Path, pickled: bytes, spans: bytes = b"") 
         if part.name == "x":
             part.pickle = pickled
             part.bytes = [spans] if spans else []
-    ckpt._live().wait(0, 3, 10)
+    ckpt._live().wait(0, LEVELS["durable"], 10)
     return ckpt
 
 

@@ -14,9 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -76,29 +74,42 @@ def _free_ports(n: int) -> list[int]:
     return found
 
 
-def _answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=5).close()
-    except urllib.error.HTTPError:
-        return True  # a signature is wanted
-    except OSError:
-        return False
-    return True
+# Prints the status of the answer to a request of METHOD to URL.
+_ASK = """
+import sys, urllib.error, urllib.request
+try:
+    request = urllib.request.Request(sys.argv[2], method=sys.argv[1])
+    print(urllib.request.urlopen(request, timeout=5).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError:
+    print(0)
+"""
 
 
-def _make_bucket(filer: str) -> bool:
+def _ask(within: Sequence[str], method: str, url: str) -> int:
+    """Returns the status of an answer; 0: there is none."""
+    command = [*within, sys.executable, "-c", _ASK, method, url]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _answers(within: Sequence[str], url: str) -> bool:
+    return _ask(within, "GET", url) != 0  # 403: a signature is wanted
+
+
+def _make_bucket(within: Sequence[str], filer: str) -> bool:
     """SeaweedFS: a bucket is a folder of its filer."""
-    request = urllib.request.Request(f"{filer}/buckets/{BUCKET}/", method="POST")
-    try:
-        urllib.request.urlopen(request, timeout=5).close()
-    except OSError:
-        return False
-    return True
+    return _ask(within, "POST", f"{filer}/buckets/{BUCKET}/") // 100 == 2
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path, volumes: int = 40) -> Iterator[Server]:
-    """Runs SeaweedFS with its state in a folder: volumes of 256 MB, at most so many."""
+def seaweedfs(
+    folder: Path, volumes: int = 40, address: str = "127.0.0.1", within: Sequence[str] = ()
+) -> Iterator[Server]:
+    """Runs SeaweedFS with its state in a folder: volumes of 256 MB, at most so many.
+
+    within: a command that runs another one where the address is, such as `ip netns exec NAME`.
+    """
     weed = find_weed()
     master, volume, filer, s3 = _free_ports(4)
     identity = {
@@ -109,7 +120,7 @@ def seaweedfs(folder: Path, volumes: int = 40) -> Iterator[Server]:
     config = folder / "s3.json"
     config.write_text(json.dumps({"identities": [identity]}))
     command = [
-        weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+        *within, weed, "server", f"-dir={folder}", f"-ip={address}", f"-ip.bind={address}",
         f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}",
         "-s3", f"-s3.port={s3}", f"-s3.config={config}", "-master.volumeSizeLimitMB=256",
         f"-volume.max={volumes}", "-s3.port.iceberg=0", "-s3.port.lance=0",
@@ -120,9 +131,11 @@ def seaweedfs(folder: Path, volumes: int = 40) -> Iterator[Server]:
             command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(folder)}
         )
     try:
-        server = Server(f"http://127.0.0.1:{s3}", process)
-        program.wait_until(lambda: _answers(server.url), "SeaweedFS answers")
-        program.wait_until(lambda: _make_bucket(f"http://127.0.0.1:{filer}"), "it has a bucket")
+        server = Server(f"http://{address}:{s3}", process)
+        program.wait_until(lambda: _answers(within, server.url), "SeaweedFS answers")
+        program.wait_until(
+            lambda: _make_bucket(within, f"http://{address}:{filer}"), "it has a bucket"
+        )
         yield server
     finally:
         process.send_signal(signal.SIGKILL)

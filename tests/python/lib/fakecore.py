@@ -160,7 +160,7 @@ class Session:
         if save["code"]:
             return -1
         if save["level"] and save["step"] in self._shared.world:
-            return 3 if save["step"] in self._shared.durable else 2
+            return 4 if save["step"] in self._shared.durable else 2
         return save["level"]
 
     def announce(self, step: int | None) -> None:
@@ -182,7 +182,7 @@ class Session:
         save = self._saves[save_id]
         if save is self._saves[-1]:
             self._copy(~0)
-        if level == 3 and self._level(save) == 2:
+        if level > 2 and self._level(save) == 2:
             self._persist(save["step"])
         with self._shared.cond:
             self._shared.cond.wait_for(lambda: not 0 <= self._level(save) < level, timeout)
@@ -212,7 +212,7 @@ class Session:
         if (
             self._saves
             and not self._saves[-1]["code"]
-            and not self.wait(len(self._saves) - 1, 3, timeout)
+            and not self.wait(len(self._saves) - 1, 4, timeout)
         ):
             raise fail(ETIMEDOUT, "timed out")
 

@@ -301,7 +301,7 @@ except OSError: pass
 
 def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
     """Garbage of every kind, while a job waits for its second node, and while it runs."""
-    hello = b"pawl-r\x01\x01"
+    hello = b"pawl-r\x03\x01"
     with nodes.job(tmp_path, 3, write(tmp_path / "sleep.py", SLEEP.format(extra=""))) as job:
         first = job.start(0)
         first.hear("coordinating at")

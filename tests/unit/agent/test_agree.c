@@ -2,22 +2,11 @@
  * Jobs whose ranks span hosts: the members of a run, messages as bytes, merged manifests; and power
  * cut at every operation of a save that two hosts write into one root of either kind, taking turns.
  */
-#include "agent/persist/agree_save.h"
-#include "base/crc.h"
-#include "base/err.h"
+#include "agree_pair.h"
 #include "base/rng.h"
 #include "ckpt/format/merge.h"
-#include "ckpt/tags.h"
 #include "seed.h"
 #include "store/mem.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 static uint64_t first_seed; /* first seed of the torn writes */
 static uint64_t crashes;    /* number of simulated crashes */
@@ -26,13 +15,13 @@ static uint64_t crashes;    /* number of simulated crashes */
 
 #define JOIN(first_, ranks_, nonce_, world_)                                                       \
 	{                                                                                          \
-		.member = {first_, ranks_, nonce_}, .world = world_                                \
+		.member = {first_, ranks_, nonce_, "", ""}, .world = world_                        \
 	}
 
 static uint32_t plan(const struct agree_msg_join *joins, uint32_t n,
 	const struct agree_msg_run *old, uint32_t *missing)
 {
-	const struct agree_member own = {0, 2, 7};
+	const struct agree_member own = {0, 2, 7, "", ""};
 	struct agree_member members[AGREE_HOSTS_MAX];
 	uint32_t got = agree_choose_members(&own, 6, joins, n, old, members, missing);
 
@@ -51,7 +40,7 @@ static void a_run_has_each_rank_once(void **state)
 		JOIN(4, 9, 5, 6), /* more ranks than the job has */
 	};
 	const struct agree_msg_run none = {0};
-	const struct agree_msg_run old = {.members_n = 1, .members = {{4, 1, 4}}};
+	const struct agree_msg_run old = {.members_n = 1, .members = {{4, 1, 4, "", ""}}};
 	uint32_t missing;
 
 	assert_int_equal(plan(joins, 5, &none, &missing), 3);
@@ -65,33 +54,173 @@ static void a_run_has_each_rank_once(void **state)
 
 /* ---- messages ---- */
 
-static void messages_come_back_or_are_refused(void **state)
+static struct agree_member member(uint32_t first, uint32_t ranks, uint64_t nonce)
 {
-	const struct agree_msg_run run = {.run = 77,
+	struct agree_member made = {.first_rank = first, .ranks = ranks, .nonce = nonce};
+
+	snprintf(made.address, sizeof(made.address), "10.0.0.%u:40000", first);
+	snprintf(made.domain, sizeof(made.domain), "rack %u", first);
+	return made;
+}
+
+static int get_run(const struct wire_out *out)
+{
+	struct agree_msg_run run;
+
+	return agree_msg_get_run(out->bytes, out->len_bytes, &run, NULL);
+}
+
+/* Expects that no message with one bit flipped, or cut anywhere, is taken. */
+static void refuses_damage(struct wire_out *out, int (*get)(const struct wire_out *out))
+{
+	size_t len_bytes = out->len_bytes;
+
+	assert_int_equal(get(out), 0);
+	for (size_t bit = 0; bit < len_bytes * 8; bit++) {
+		out->bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		assert_int_not_equal(get(out), 0);
+		out->bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+	}
+	for (out->len_bytes = 0; out->len_bytes < len_bytes; out->len_bytes++) {
+		assert_int_not_equal(get(out), 0);
+	}
+}
+
+static void a_run_comes_back_or_is_refused(void **state)
+{
+	struct agree_msg_run run = {.run = 77,
+		.leader = member(0, 1, 5),
 		.members_n = 2,
-		.members = {{1, 2, 3}, {3, 1, 9}}};
-	uint32_t sums[] = {5, 6};
-	struct agree_msg_shared shared = {"model", 4096, 2, sums};
-	struct agree_msg_part part = {.shared_n = 1, .shared = &shared};
-	struct agree_msg_part back;
+		.members = {member(1, 2, 3), member(3, 1, 9)}};
+	struct agree_msg_status status = {0};
 	struct agree_msg_run again;
-	struct agree_msg_status status;
 	struct wire_out out = {0};
 
 	agree_msg_put_run(&out, &run);
 	assert_int_equal(agree_msg_get_run(out.bytes, out.len_bytes, &again, NULL), 0);
 	assert_int_equal(again.run, 77);
+	assert_memory_equal(&again.leader, &run.leader, sizeof(run.leader));
 	assert_memory_equal(again.members, run.members, 2 * sizeof(run.members[0]));
 	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &status, NULL),
 		PAWL_ECORRUPT);
-	for (size_t bit = 0; bit < out.len_bytes * 8; bit++) {
-		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		assert_int_not_equal(agree_msg_get_run(out.bytes, out.len_bytes, &again, NULL), 0);
-		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+	refuses_damage(&out, get_run);
+	run.members[1].first_rank = 4; /* rank 3 is nobody's */
+	agree_msg_put_run(&out, &run);
+	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
+	run.members[1] = member(3, UINT32_MAX - 2, 9);
+	agree_msg_put_run(&out, &run);
+	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
+	run.members[1] = member(3, 1, 9);
+	run.leader = member(0, 0, 5);
+	agree_msg_put_run(&out, &run);
+	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
+	run.leader = member(0, 1, 5);
+	agree_msg_put_run(&out, &run);
+	out.bytes[8] = 1; /* as written before the hosts had links */
+	assert_int_equal(get_run(&out), PAWL_ENOTSUP);
+	wire_out_deinit(&out);
+}
+
+static int get_status(const struct wire_out *out)
+{
+	struct agree_msg_status status = {0};
+
+	return agree_msg_get_status(out->bytes, out->len_bytes, &status, NULL);
+}
+
+static struct peer_part held_part(uint32_t first, uint32_t ranks)
+{
+	return (struct peer_part){.save = {.run = 9, .number = 4},
+		.step = 30,
+		.tag = "thirty",
+		.world = 4,
+		.first_rank = first,
+		.ranks = ranks};
+}
+
+static void a_status_comes_back_or_is_refused(void **state)
+{
+	static struct recover_plan plan, got_plan;
+	struct peer_part held[AGREE_HELD_MAX + 1];
+	struct peer_part got_held[AGREE_HELD_MAX];
+	struct agree_msg_status status = {.held_n = 2, .held = held};
+	struct agree_msg_status got = {.held = got_held, .plan = &got_plan};
+	struct wire_out out = {0};
+
+	held[0] = held_part(0, 1);
+	held[1] = held_part(1, 3);
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &got, NULL), 0);
+	assert_int_equal(got.held_n, 2);
+	assert_memory_equal(&got_held[1], &held[1], sizeof(held[1]));
+	assert_false(got.memory || got_plan.found);
+	refuses_damage(&out, get_status);
+	held[1].ranks = 4; /* more than the world has */
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
+	held[1].ranks = 0;
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
+	plan = (struct recover_plan){.found = true,
+		.save = {.run = 9, .number = 4},
+		.sources_n = 3,
+		.sources = {{0, 0, 1}, {1, 1, 3}, {0, 1, 3}}};
+	status = (struct agree_msg_status){.found = true,
+		.step = 30,
+		.tag = "thirty",
+		.memory = true,
+		.plan = &plan};
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &got, NULL), 0);
+	assert_true(got.memory && got.found && got_plan.found);
+	assert_true(peer_save_is(&got_plan.save, &plan.save));
+	assert_int_equal(got_plan.step, 30);
+	assert_string_equal(got_plan.tag, "thirty");
+	assert_int_equal(got_plan.sources_n, 3);
+	assert_memory_equal(got_plan.sources, plan.sources, 3 * sizeof(plan.sources[0]));
+	refuses_damage(&out, get_status);
+	wire_out_deinit(&out);
+}
+
+/* Numbers beyond a limit, with a checksum that is right. */
+static void lists_that_are_too_long_are_refused(void **state)
+{
+	static struct recover_plan plan = {.found = true, .sources_n = PEER_PARTS_MAX};
+	struct peer_part held[AGREE_HELD_MAX];
+	struct agree_msg_status status = {.held_n = AGREE_HELD_MAX, .held = held};
+	struct wire_out out = {0};
+	size_t at;
+
+	for (uint32_t h = 0; h < AGREE_HELD_MAX; h++) {
+		held[h] = held_part(0, 1);
 	}
-	for (size_t len = 0; len < out.len_bytes; len++) {
-		assert_int_not_equal(agree_msg_get_run(out.bytes, len, &again, NULL), 0);
-	}
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(get_status(&out), 0);
+	/* code, why, part, verdict, has_step, asked_step, found, step and tag stand before it */
+	at = 17 + 4 + 4 + 4 + 1 + 1 + 8 + 1 + 8 + 4;
+	assert_int_equal(out.bytes[at], AGREE_HELD_MAX);
+	wire_patch_u32(&out, at, AGREE_HELD_MAX + 1);
+	wire_patch_u32(&out, 13, crc32c(0, out.bytes + 17, out.len_bytes - 17));
+	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
+	status = (struct agree_msg_status){.memory = true, .plan = &plan};
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(get_status(&out), 0);
+	at += 4 + 1 + 16;
+	wire_patch_u32(&out, at, PEER_PARTS_MAX + 1);
+	wire_put_raw(&out, (const char[12]){0}, 12);
+	wire_patch_u32(&out, 13, crc32c(0, out.bytes + 17, out.len_bytes - 17));
+	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
+	wire_out_deinit(&out);
+}
+
+static void a_part_comes_back(void **state)
+{
+	uint32_t sums[] = {5, 6};
+	struct agree_msg_shared shared = {"model", 4096, 2, sums};
+	struct agree_msg_part part = {.shared_n = 1, .shared = &shared};
+	struct agree_msg_part back;
+	struct wire_out out = {0};
+
 	part.status =
 		(struct agree_msg_status){.code = PAWL_ENOSPC, .why = "full", .part = "model"};
 	agree_msg_put_part(&out, &part);
@@ -105,24 +234,6 @@ static void messages_come_back_or_are_refused(void **state)
 }
 
 /* ---- merging ---- */
-
-static struct manifest_part part_of(const char *name, uint32_t rank)
-{
-	struct manifest_part part = {.rank = rank, .raw = true};
-
-	snprintf(part.name, sizeof(part.name), "%s", name);
-	snprintf(part.file, sizeof(part.file), "%s", name);
-	return part;
-}
-
-static struct manifest manifest_of(const char *tag, uint32_t world, struct manifest_part *parts,
-	uint32_t n)
-{
-	struct manifest manifest = {.step = 3, .world = world, .parts = parts, .parts_n = n};
-
-	snprintf(manifest.tag, sizeof(manifest.tag), "%s", tag);
-	return manifest;
-}
 
 static int merge_two(const struct manifest *a, const struct manifest *b, struct manifest *into)
 {
@@ -176,125 +287,6 @@ static struct tags_root *open_root(void **state)
 	return root;
 }
 
-/* Ends every wait at once: the hosts take turns, so that all is there, or never will be. */
-static bool give_up(void *user, int64_t pause_ns)
-{
-	return false;
-}
-
-struct pair {
-	struct agree zero, one;
-};
-
-static void init_pair(struct pair *pair)
-{
-	memset(pair, 0, sizeof(*pair));
-	agree_init(&pair->zero, "job", 0, 1, 2, give_up, NULL);
-	agree_init(&pair->one, "job", 1, 1, 2, give_up, NULL);
-}
-
-static void deinit_pair(struct pair *pair)
-{
-	agree_deinit(&pair->zero);
-	agree_deinit(&pair->one);
-}
-
-/* Opens both hosts, which join one run. */
-static int begin_pair(struct pair *pair, struct tags_root *root)
-{
-	struct pawl_err err;
-
-	return agree_open(&pair->zero, root, &err) || agree_open(&pair->one, root, &err) ||
-		agree_begin(&pair->one, &err) || agree_begin(&pair->zero, &err) ||
-		agree_enter(&pair->zero, &err) || agree_enter(&pair->one, &err);
-}
-
-/* Returns what the files of a save hold. */
-static uint64_t content_of(uint64_t n, uint64_t step)
-{
-	return n * 100 + step;
-}
-
-/* Does one host's part of a save: a file of its rank's own. The host of rank 0 publishes. */
-static int save_part(struct agree *agree, struct tags_root *root, uint64_t n, uint64_t step)
-{
-	const struct record record = {.step = step, .rank = agree->own.first_rank, .world = 2};
-	uint64_t content = content_of(n, step);
-	uint32_t crc = crc32c(0, &content, sizeof(content));
-	struct manifest_part part =
-		part_of(agree->own.first_rank ? "r1" : "r0", agree->own.first_rank);
-	struct manifest manifest = manifest_of("", 2, &part, 0);
-	char differs[CKPT_NAME_MAX];
-	char path[STORE_PATH_MAX];
-	struct pawl_err err;
-	uint64_t size_bytes;
-	uint32_t files;
-	int rv;
-
-	manifest.step = step;
-	tag_of_step(manifest.tag, sizeof(manifest.tag), step);
-	part.size_bytes = sizeof(content);
-	part.chunks_n = 1;
-	part.chunks = &crc;
-	part.at[0].own_name = true;
-	rv = agree_save_begin(agree, n, manifest.tag, &err);
-	rv = rv == 0 ? tag_draft_manifest(root, &agree->draft, &manifest, &err) : rv;
-	if (rv == 0) {
-		manifest.parts_n = 1;
-		manifest_file_path(path, sizeof(path), agree->draft.dir, &part, 0);
-		rv = store_write_small(tags_root_store(root), path, &content, sizeof(content),
-			&err);
-	}
-	if (rv == 0) {
-		rv = agree_save_end(agree, n, &manifest, &record, &files, &size_bytes, differs,
-			&err);
-	}
-	free(manifest.folders);
-	return rv;
-}
-
-/* Does a save with both hosts. */
-static int save_pair(struct pair *pair, struct tags_root *root, uint64_t n, uint64_t step)
-{
-	struct agree_msg_status status;
-	struct pawl_err err;
-	int rv = save_part(&pair->one, root, n, step);
-
-	rv = rv == PAWL_ECANCELED ? save_part(&pair->zero, root, n, step) : rv;
-	return rv == 0 ? agree_await_result(&pair->one, AGREE_ROUND_SAVE, n, &status, &err) : rv;
-}
-
-/* Returns the content of a tag's files, equal in both; 0: there is no such tag. */
-static uint64_t read_tag(struct tags_root *root, const char *tag)
-{
-	uint64_t contents[2];
-	struct manifest manifest;
-
-	if (tag_open(root, tag, &manifest, NULL) != 0) {
-		return 0;
-	}
-	assert_int_equal(manifest.parts_n, 2);
-	assert_int_equal(manifest.world, 2);
-	for (int r = 0; r < 2; r++) {
-		char path[STORE_PATH_MAX];
-		size_t len_bytes;
-		void *bytes;
-
-		manifest_path(path, sizeof(path), &manifest, &manifest.parts[r], 0);
-		assert_int_equal(
-			store_read_small(tags_root_store(root), path, &bytes, &len_bytes, 64, NULL),
-			0);
-		assert_int_equal(len_bytes, sizeof(contents[r]));
-		memcpy(&contents[r], bytes, len_bytes);
-		assert_int_equal(crc32c(0, bytes, len_bytes), manifest.parts[r].chunks[0]);
-		free(bytes);
-	}
-	assert_int_equal(contents[0], contents[1]);
-	assert_int_equal(contents[0] % 100, manifest.step);
-	manifest_deinit(&manifest);
-	return contents[0];
-}
-
 #define SAVES 3
 /* Steps of a run's saves; the last one replaces a tag. */
 static const uint64_t steps_of[SAVES] = {1, 2, 1};
@@ -304,7 +296,7 @@ static uint64_t run_saves(struct pair *pair, struct tags_root *root)
 {
 	uint64_t done = 0;
 
-	init_pair(pair);
+	init_pair(pair, NULL, NULL);
 	if (begin_pair(pair, root) == 0) {
 		while (done < SAVES && save_pair(pair, root, done + 1, steps_of[done]) == 0) {
 			done++;
@@ -384,10 +376,10 @@ static void who_begins_anew_ends_the_run(void **state)
 		struct pair pair;
 		struct tags_root *root = open_root(state);
 		struct pawl_err err;
-		struct agree_msg_status status;
+		struct agree_msg_status status = {0};
 		struct agree *again = zero ? &pair.zero : &pair.one;
 
-		init_pair(&pair);
+		init_pair(&pair, NULL, NULL);
 		assert_int_equal(begin_pair(&pair, root), 0);
 		assert_int_equal(save_pair(&pair, root, 1, 1), 0);
 		assert_int_equal(save_part(&pair.one, root, 2, 2), PAWL_ECANCELED);
@@ -425,7 +417,7 @@ static void who_is_not_named_in_time_goes_on_waiting(void **state)
 	struct tags_root *root = open_root(state);
 	struct pawl_err err;
 
-	init_pair(&pair);
+	init_pair(&pair, NULL, NULL);
 	assert_int_equal(agree_open(&pair.zero, root, &err), 0);
 	assert_int_equal(agree_open(&pair.one, root, &err), 0);
 	assert_int_equal(agree_begin(&pair.one, &err), 0);
@@ -449,7 +441,7 @@ static void hosts_that_disagree_get_errors(void **state)
 	struct pair pair;
 	struct tags_root *root = open_root(state);
 
-	init_pair(&pair);
+	init_pair(&pair, NULL, NULL);
 	assert_int_equal(begin_pair(&pair, root), 0);
 	assert_int_equal(save_part(&pair.one, root, 2, 7), PAWL_ECANCELED);
 	assert_int_equal(save_part(&pair.zero, root, 1, 6), PAWL_ECANCELED);
@@ -471,13 +463,15 @@ static int find_nothing(void *user, struct agree_msg_status *status)
 /* Ranks that save on one host and restore on the other get an error, and are not waited for. */
 static void hosts_that_do_different_things_get_errors(void **state)
 {
+	static struct recover_plan plan;
+
 	for (int saving = 0; saving < 2; saving++) {
-		struct agree_msg_status status = {0};
+		struct agree_msg_status status = {.plan = &plan};
 		struct pawl_err err;
 		struct pair pair;
 		struct tags_root *root = open_root(state);
 
-		init_pair(&pair);
+		init_pair(&pair, NULL, NULL);
 		assert_int_equal(begin_pair(&pair, root), 0);
 		assert_int_equal(save_pair(&pair, root, 1, 1), 0);
 		pair.zero.mismatch_wait_ns = 0;
@@ -513,7 +507,7 @@ static void old_messages_are_removed(void **state)
 	char path[STORE_PATH_MAX];
 	uint32_t names = 0;
 
-	init_pair(&pair);
+	init_pair(&pair, NULL, NULL);
 	assert_int_equal(begin_pair(&pair, root), 0);
 	for (uint64_t n = 1; n <= 100; n++) {
 		assert_int_equal(save_pair(&pair, root, n, n % 3), 0);
@@ -530,7 +524,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_run_has_each_rank_once),
-		cmocka_unit_test(messages_come_back_or_are_refused),
+		cmocka_unit_test(a_run_comes_back_or_is_refused),
+		cmocka_unit_test(a_status_comes_back_or_is_refused),
+		cmocka_unit_test(lists_that_are_too_long_are_refused),
+		cmocka_unit_test(a_part_comes_back),
 		cmocka_unit_test(manifests_merge_or_fail_with_a_reason),
 		cmocka_unit_test_prestate(who_begins_anew_ends_the_run, &directories),
 		cmocka_unit_test_prestate(who_begins_anew_ends_the_run, &objects),

@@ -24,7 +24,7 @@ static bool decode(const uint8_t *bytes, size_t len_bytes, uint16_t type, void *
 
 static void what_is_encoded_is_decoded(void **state)
 {
-	check_types(&frames, 38);
+	check_types(&frames, 40);
 }
 
 static void every_field_travels(void **state)

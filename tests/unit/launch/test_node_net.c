@@ -274,6 +274,9 @@ static int connect_raw(void)
 /* Strangers send any bytes, in pieces, and leave at any time; the nodes are not affected. */
 static void strangers_do_no_harm(void **state)
 {
+	/* a greeting, and how TLS begins */
+	static const uint8_t start[] = {'p', 'a', 'w', 'l', '-', 'r', NODE_NET_VERSION, 1, 0x16, 3,
+		1};
 	struct rng rng = {first_seed};
 	uint8_t bytes[600];
 
@@ -287,7 +290,7 @@ static void strangers_do_no_harm(void **state)
 		for (size_t b = 0; b < len; b++) {
 			bytes[b] = (uint8_t)rng_u64(&rng);
 		}
-		memcpy(bytes, "pawl-r\x01\x01\x16\x03\x01", rng_below(&rng, 12));
+		memcpy(bytes, start, rng_below(&rng, sizeof(start) + 1));
 		for (size_t at = 0; at < len;) {
 			size_t n = 1 + rng_below(&rng, len - at);
 
@@ -350,7 +353,9 @@ static void silent_strangers_make_room(void **state)
 /* Strangers that send only the greeting, which needs no secret, are disconnected as well. */
 static void strangers_who_greet_make_room(void **state)
 {
-	crowd(NULL, "pawl-r\x01", 8); /* the last byte: no token */
+	static const char hello[] = {'p', 'a', 'w', 'l', '-', 'r', NODE_NET_VERSION, 0};
+
+	crowd(NULL, hello, sizeof(hello));
 }
 
 /* A node that does not read is lost, and holds up nobody. */
@@ -370,7 +375,7 @@ static void who_does_not_read_is_lost(void **state)
  * without. */
 static void what_the_system_refuses(void **state)
 {
-	static const char *const points[] = {"node.conn", "node.session", "node.connect",
+	static const char *const points[] = {"node.conn", "tls.session", "node.connect",
 		"wire.grow"};
 
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
@@ -393,7 +398,7 @@ static void what_the_system_refuses(void **state)
 	assert_int_equal(
 		node_net_open(&ends[0].net, &(struct node_net_options){.places = &place}, NULL),
 		PAWL_ENOMEM);
-	fault_arm("node.tls", 2, ENOMEM, false);
+	fault_arm("tls.open", 2, ENOMEM, false);
 	assert_int_equal(
 		node_net_open(&ends[0].net, &(struct node_net_options){.places = &place}, NULL),
 		PAWL_EIO);

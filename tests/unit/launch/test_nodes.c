@@ -63,6 +63,71 @@ static void ranks_are_those_that_were_given(void **state)
 	}
 }
 
+/* A member reports new ports whenever its workers have ended. */
+static void ranks_meet_at_a_members_newest_ports(void **state)
+{
+	struct nodes_options options;
+
+	begin_world(first_seed, 2, 1);
+	for (uint32_t h = 0; h < 2; h++) {
+		options = usual();
+		options.wanted = 1 - h;
+		start_host_as(h, options);
+	}
+	run_for(10 * S_NS);
+	check_group();
+	end_worker(0, 1, 7, MS_NS);
+	run_for(10 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[0].generation, 2);
+	assert_int_equal(w.hosts[0].start.port, 2002);
+	assert_int_equal(w.hosts[0].start.peer_port, 41002);
+}
+
+/* All agents agree by links, or none does. */
+static void who_cannot_be_reached_has_all_go_without_links(void **state)
+{
+	for (uint32_t peerless = 0; peerless < 3; peerless++) {
+		begin_world(first_seed, 3, 1);
+		for (uint32_t h = 0; h < 3; h++) {
+			start_host(h);
+		}
+		w.hosts[peerless].peerless = true;
+		run_for(10 * S_NS);
+		check_group();
+		assert_int_equal(w.hosts[0].start.peer_port, 0);
+		w.hosts[peerless].peerless = false;
+		end_worker(0, 1, 7, MS_NS);
+		run_for(10 * S_NS);
+		check_group();
+		assert_int_not_equal(w.hosts[0].start.peer_port, 0);
+	}
+}
+
+static void a_frame_with_a_port_beyond_the_last_is_refused(void **state)
+{
+	static const enum node_frame_kind kinds[] = {NODE_JOIN, NODE_READY, NODE_START};
+
+	for (size_t i = 0; i < 4 * sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct node_frame frame = {.kind = kinds[i / 4],
+			.nodes = 1,
+			.workers = 1,
+			.world = 1,
+			.port = UINT16_MAX + (i & 1),
+			.peer_port = UINT16_MAX + (i / 2 & 1),
+			.address = "host0",
+			.job = "job",
+			.ledger = {.generation = 1}};
+		struct wire_out out = {0};
+		int n;
+
+		node_frame_put(&out, &frame);
+		n = node_frame_get(out.bytes, out.len_bytes, &frame, NULL);
+		assert_int_equal(n, i % 4 == 0 ? (int)out.len_bytes : PAWL_ECORRUPT);
+		wire_out_deinit(&out);
+	}
+}
+
 static void a_worker_that_fails_restarts_all(void **state)
 {
 	uint32_t ranks[3];
@@ -658,6 +723,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nodes_start_and_end_together),
 		cmocka_unit_test(ranks_are_those_that_were_given),
+		cmocka_unit_test(ranks_meet_at_a_members_newest_ports),
+		cmocka_unit_test(who_cannot_be_reached_has_all_go_without_links),
+		cmocka_unit_test(a_frame_with_a_port_beyond_the_last_is_refused),
 		cmocka_unit_test(a_worker_that_fails_restarts_all),
 		cmocka_unit_test(restarts_are_counted_once_for_the_job),
 		cmocka_unit_test(a_users_error_ends_it_everywhere),

@@ -50,6 +50,8 @@ struct host {
 	uint32_t life;       /* number of starts */
 	int listening;       /* place that it listens at, or -1 */
 	uint32_t ports;      /* number of ports given out */
+	bool peerless;       /* the agent does not listen for others */
+	uint32_t peer_ports; /* number of peer ports given out: a new one at each question */
 	uint32_t generation; /* generation started last */
 	struct node_frame start;
 	bool alive[WORKERS];
@@ -207,6 +209,24 @@ static uint32_t do_port(void *user, const char *address)
 	return 1000 * (index_of(user) + 1) + ++host_of(user)->ports % 1000;
 }
 
+static uint32_t find_peer_port(uint32_t h)
+{
+	if (w.hosts[h].peerless) {
+		return 0;
+	}
+	return 40000 + 1000 * h + w.hosts[h].peer_ports % 1000;
+}
+
+static uint32_t do_peer_port(void *user, const char *address)
+{
+	char expected[ADDRESS_MAX];
+
+	snprintf(expected, sizeof(expected), "host%u", index_of(user));
+	assert_string_equal(address, expected);
+	host_of(user)->peer_ports++;
+	return find_peer_port(index_of(user));
+}
+
 static void do_start(void *user, const struct node_frame *start)
 {
 	struct host *host = host_of(user);
@@ -303,6 +323,7 @@ static const struct nodes_ops ops = {.listen = do_listen,
 	.close = do_close,
 	.address = do_address,
 	.port = do_port,
+	.peer_port = do_peer_port,
 	.start = do_start,
 	.notice = do_notice,
 	.kill = do_kill,
@@ -488,6 +509,17 @@ static uint32_t count_working(void)
 	return n;
 }
 
+/* Whether the agent of a host that works does not listen for others. */
+static bool has_peerless(void)
+{
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		if (w.hosts[h].on && w.hosts[h].alive[0] && w.hosts[h].peerless) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* Checks that all working hosts are one group, which is whole. */
 static void check_group(void)
 {
@@ -506,11 +538,14 @@ static void check_group(void)
 		generation = generation ? generation : host->generation;
 		assert_int_equal(host->generation, generation);
 		assert_int_equal(host->start.port, one->port);
+		assert_int_equal(host->start.peer_port, one->peer_port);
 		assert_string_equal(host->start.address, one->address);
 		assert_false(seen[host->start.node]);
 		seen[host->start.node] = true;
 		if (host->start.node == 0) { /* ranks meet at the node of rank 0 */
 			assert_int_equal(host->start.port / 1000, h + 1);
+			assert_int_equal(host->start.peer_port,
+				has_peerless() ? 0 : find_peer_port(h));
 		}
 	}
 }

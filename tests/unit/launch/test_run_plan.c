@@ -164,6 +164,51 @@ static void a_place_is_a_host_and_a_port(void **state)
 	assert_string_equal(places.text[1], "[fd00::1]:2");
 }
 
+/* Makes the plan of one of two nodes whose PAWL_DOMAIN is this; NULL: it has none. */
+static int plan_in_domain(const char *domain, struct run_plan *plan, struct pawl_err *err)
+{
+	char *const worker[] = {(char[]){"/bin/true"}, NULL};
+	const struct run_options options = {.workers = 1,
+		.nodes = 2,
+		.node_rank = NODE_NONE,
+		.rendezvous = "127.0.0.1:29400",
+		.job = "gpt",
+		.no_python = true,
+		.worker = worker};
+
+	if (domain != NULL) {
+		assert_int_equal(setenv("PAWL_DOMAIN", domain, 1), 0);
+	} else {
+		unsetenv("PAWL_DOMAIN");
+	}
+	memset(plan, 0, sizeof(*plan));
+	return run_plan_make(plan, &options, err);
+}
+
+static void a_failure_domain_is_a_short_name(void **state)
+{
+	static const char *const bad[] = {"rack\n7", "\x7f", "r\xc3\xa4"};
+	char name[PEER_DOMAIN_MAX + 1] = {0};
+	struct run_plan plan;
+	struct pawl_err err;
+
+	assert_int_equal(plan_in_domain(NULL, &plan, &err), 0);
+	assert_string_equal(plan.domain, "");
+	assert_int_equal(plan_in_domain("", &plan, &err), 0);
+	assert_int_equal(plan_in_domain("row 3/rack-7", &plan, &err), 0);
+	assert_string_equal(plan.domain, "row 3/rack-7");
+	memset(name, 'r', PEER_DOMAIN_MAX - 1);
+	assert_int_equal(plan_in_domain(name, &plan, &err), 0);
+	assert_string_equal(plan.domain, name);
+	name[PEER_DOMAIN_MAX - 1] = 'r';
+	assert_int_equal(plan_in_domain(name, &plan, &err), PAWL_EINVAL);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(plan_in_domain(bad[i], &plan, &err), PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, "PAWL_DOMAIN"));
+	}
+	unsetenv("PAWL_DOMAIN");
+}
+
 static void the_first_of_slurms_nodes(void **state)
 {
 	static const char *const lists[][2] = {{"login1", "login1"}, {"a,b", "a"},
@@ -186,6 +231,7 @@ int main(void)
 		cmocka_unit_test(workers_find_what_torchrun_sets),
 		cmocka_unit_test(the_template_finds_nothing_that_varies),
 		cmocka_unit_test(a_place_is_a_host_and_a_port),
+		cmocka_unit_test(a_failure_domain_is_a_short_name),
 		cmocka_unit_test(the_first_of_slurms_nodes),
 		cmocka_unit_test(a_derived_job_is_the_same_for_the_same_start),
 	};

@@ -101,7 +101,7 @@ static void another_version_is_named(void **state)
 static void nonsense_before_a_greeting_ends_the_connection(void **state)
 {
 	static const enum proto_type types[] = {PROTO_BEGIN, PROTO_LIST, PROTO_NOTICE, PROTO_OK,
-		PROTO_GRANT, PROTO_FROM_MEMORY, PROTO_LEVEL};
+		PROTO_GRANT, PROTO_FROM_MEMORY, PROTO_FETCH, PROTO_FROM_PEERS, PROTO_LEVEL};
 	const struct frame_hello hello = greeting(root);
 	static const uint64_t zeros[1024]; /* larger than any struct of a frame */
 	struct proto_conn good;
@@ -154,6 +154,35 @@ static void malformed_frame_of_a_rank_ends_it_alone(void **state)
 	proto_conn_close(&other);
 }
 
+/* Sends a frame, and expects an error with this text. */
+static void expect_error(struct proto_conn *conn, enum proto_type type, const void *body,
+	const char *text)
+{
+	struct proto_frame frame;
+	struct frame_error error;
+
+	send_whole(conn->fd, type, body);
+	receive(conn, &frame);
+	assert_int_equal(frame.type, PROTO_ERROR);
+	assert_true(frame_decode(&frame.body, PROTO_ERROR, &error, sizeof(error)));
+	assert_int_equal(error.code, PAWL_EINVAL);
+	assert_non_null(strstr(error.text, text));
+}
+
+static void what_makes_no_sense_is_an_error(void **state)
+{
+	const struct frame_fetch fetch = {.rank = 0, .hi = 1};
+	struct frame_hello hello = greeting(root);
+	struct proto_conn conn = {.fd = connect_raw()};
+
+	hello.replicas = 9;
+	expect_error(&conn, PROTO_HELLO, &hello, "9 replicas: at most 8");
+	proto_conn_close(&conn);
+	conn = welcomed(root);
+	expect_error(&conn, PROTO_FETCH, &fetch, "no save is being fetched");
+	proto_conn_close(&conn);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -162,6 +191,7 @@ int main(int argc, char **argv)
 			setup, teardown),
 		cmocka_unit_test_setup_teardown(malformed_frame_of_a_rank_ends_it_alone, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(what_makes_no_sense_is_an_error, setup, teardown),
 	};
 
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);

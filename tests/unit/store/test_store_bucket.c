@@ -446,22 +446,49 @@ static void long_lists_have_pages(void **state)
 
 /* ---- what cannot be opened ---- */
 
+/* Fills in the address of a bucket that is not there. */
+static void name_missing(char missing[512])
+{
+	snprintf(missing, 512, "%.*s://no-such-bucket-here/x", (int)strcspn(address, ":"), address);
+	if (is_azure()) {
+		snprintf(missing, 512, "%.*s/no-such-bucket-here/x",
+			(int)(strlen("azure://") + strcspn(address + strlen("azure://"), "/")),
+			address);
+	}
+}
+
 static void what_cannot_be_opened_is_named(void **state)
 {
 	char missing[512];
 	struct store *other;
 
-	snprintf(missing, sizeof(missing), "%.*s://no-such-bucket-here/x",
-		(int)strcspn(address, ":"), address);
-	if (is_azure()) {
-		snprintf(missing, sizeof(missing), "%.*s/no-such-bucket-here/x",
-			(int)(strlen("azure://") + strcspn(address + strlen("azure://"), "/")),
-			address);
-	}
+	name_missing(missing);
 	FAILS(PAWL_EIO, store_bucket_open(missing, &other, &err));
 	assert_non_null(strstr(err.msg, "no-such-bucket-here"));
 	FAILS(PAWL_EINVAL, store_bucket_open("s3://", &other, &err));
 	FAILS(PAWL_EINVAL, store_bucket_open("s3://b/../x", &other, &err));
+}
+
+/* A bucket that is opened without a request is as good as any. A wrong one is found out late. */
+static void the_first_use_may_be_the_first_request(void **state)
+{
+	char missing[512];
+	struct store *other;
+	size_t len_bytes;
+	void *bytes;
+
+	OK(store_write_small(store, "early", "x", 1, &err));
+	OK(store_bucket_open_unasked(address, &other, &err));
+	OK(store_read_small(other, "early", &bytes, &len_bytes, 64, &err));
+	assert_int_equal(len_bytes, 1);
+	free(bytes);
+	store_close(other);
+	name_missing(missing);
+	OK(store_bucket_open_unasked(missing, &other, &err));
+	assert_int_not_equal(store_write_small(other, "early", "x", 1, &err), 0);
+	assert_non_null(strstr(err.msg, "early"));
+	store_close(other);
+	FAILS(PAWL_EINVAL, store_bucket_open_unasked("s3://b/../x", &other, &err));
 }
 
 int main(void)
@@ -480,6 +507,7 @@ int main(void)
 		TEST(names_are_listed_once),
 		TEST(long_lists_have_pages),
 		TEST(what_cannot_be_opened_is_named),
+		TEST(the_first_use_may_be_the_first_request),
 	};
 	int failed;
 

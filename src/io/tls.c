@@ -1,5 +1,5 @@
-/* TLS 1.3 by OpenSSL, with a key instead of certificates: see node_tls.h. */
-#include "launch/nodes/node_tls.h"
+/* TLS 1.3 by OpenSSL, with a key instead of certificates: see tls.h. */
+#include "io/tls.h"
 
 #include "base/assert.h"
 #include "base/err.h"
@@ -15,21 +15,20 @@
 
 #define KEY_BYTES 32u
 #define IDENTITY  "pawl-run"
-#define LABEL     "pawl run 1: key between nodes" /* ties the key to this use of the token */
 
-struct node_tls {
+struct tls {
 	SSL_CTX *context;             /* owned */
 	unsigned char key[KEY_BYTES]; /* key made of the token */
 };
 
-struct node_session {
+struct tls_session {
 	SSL *ssl; /* owned */
 };
 
 /* Copies the key of the context, for either end; there is only one identity. */
 static unsigned int copy_key(const SSL *ssl, unsigned char *key, unsigned int cap_bytes)
 {
-	const struct node_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+	const struct tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
 
 	if (cap_bytes < KEY_BYTES) {
 		return 0;
@@ -55,16 +54,16 @@ static unsigned int server_key(SSL *ssl, const char *identity, unsigned char *ke
 								   : 0;
 }
 
-static bool set_up(struct node_tls *tls, const char *token)
+static bool set_up(struct tls *tls, const char *token, const char *label)
 {
 	unsigned int len = KEY_BYTES;
-	SSL_CTX *context = FAULT_MEM("node.tls", SSL_CTX_new(TLS_method()));
+	SSL_CTX *context = FAULT_MEM("tls.open", SSL_CTX_new(TLS_method()));
 
 	tls->context = context;
 	if (context == NULL ||
 		HMAC(EVP_sha256(), token != NULL ? token : "",
-			token != NULL ? (int)strlen(token) : 0, (const unsigned char *)LABEL,
-			strlen(LABEL), tls->key, &len) == NULL) {
+			token != NULL ? (int)strlen(token) : 0, (const unsigned char *)label,
+			strlen(label), tls->key, &len) == NULL) {
 		return false;
 	}
 	SSL_CTX_set_app_data(context, tls);
@@ -79,24 +78,24 @@ static bool set_up(struct node_tls *tls, const char *token)
 		SSL_CTX_set_num_tickets(context, 0) == 1;
 }
 
-int node_tls_open(struct node_tls **out, const char *token, struct pawl_err *err)
+int tls_open(struct tls **out, const char *token, const char *label, struct pawl_err *err)
 {
-	struct node_tls *tls = FAULT_MEM("node.tls", calloc(1, sizeof(*tls)));
+	struct tls *tls = FAULT_MEM("tls.open", calloc(1, sizeof(*tls)));
 
 	if (tls == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "nodes: out of memory");
+		return pawl_err_set(err, PAWL_ENOMEM, "TLS: out of memory");
 	}
-	if (!set_up(tls, token)) {
-		node_tls_close(tls);
+	if (!set_up(tls, token, label)) {
+		tls_close(tls);
 		ERR_clear_error();
 		return pawl_err_set(err, PAWL_EIO,
-			"nodes: OpenSSL does not offer TLS 1.3 with a pre-shared key");
+			"TLS: OpenSSL does not offer TLS 1.3 with a pre-shared key");
 	}
 	*out = tls;
 	return 0;
 }
 
-void node_tls_close(struct node_tls *tls)
+void tls_close(struct tls *tls)
 {
 	if (tls == NULL) {
 		return;
@@ -106,16 +105,16 @@ void node_tls_close(struct node_tls *tls)
 	free(tls);
 }
 
-struct node_session *node_session_open(struct node_tls *tls, int fd, bool accept)
+struct tls_session *tls_session_open(struct tls *tls, int fd, bool accept)
 {
-	struct node_session *session = FAULT_MEM("node.session", calloc(1, sizeof(*session)));
+	struct tls_session *session = FAULT_MEM("tls.session", calloc(1, sizeof(*session)));
 
 	if (session == NULL) {
 		return NULL;
 	}
 	session->ssl = SSL_new(tls->context);
 	if (session->ssl == NULL || SSL_set_fd(session->ssl, fd) != 1) {
-		node_session_close(session);
+		tls_session_close(session);
 		ERR_clear_error();
 		return NULL;
 	}
@@ -127,7 +126,7 @@ struct node_session *node_session_open(struct node_tls *tls, int fd, bool accept
 	return session;
 }
 
-void node_session_close(struct node_session *session)
+void tls_session_close(struct tls_session *session)
 {
 	if (session != NULL) {
 		SSL_free(session->ssl);
@@ -137,7 +136,7 @@ void node_session_close(struct node_session *session)
 
 /* Explains a call that did not succeed. Returns 0 if it has to be repeated later, else PAWL_EPEER
  * with the reason. */
-static int explain(struct node_session *session, int rv, bool *write, struct pawl_err *err)
+static int explain(struct tls_session *session, int rv, bool *write, struct pawl_err *err)
 {
 	int sys = errno;
 	int what = SSL_get_error(session->ssl, rv);
@@ -165,7 +164,7 @@ static int explain(struct node_session *session, int rv, bool *write, struct paw
 	return pawl_err_set(err, PAWL_EPEER, "TLS failed, OpenSSL's reason %d", reason);
 }
 
-int node_session_handshake(struct node_session *session, bool *write, struct pawl_err *err)
+int tls_session_handshake(struct tls_session *session, bool *write, struct pawl_err *err)
 {
 	int rv;
 
@@ -174,7 +173,7 @@ int node_session_handshake(struct node_session *session, bool *write, struct paw
 	return rv == 1 ? 1 : explain(session, rv, write, err);
 }
 
-ssize_t node_session_read(struct node_session *session, void *bytes, size_t len_bytes, bool *write,
+ssize_t tls_session_read(struct tls_session *session, void *bytes, size_t len_bytes, bool *write,
 	struct pawl_err *err)
 {
 	int rv;
@@ -185,7 +184,7 @@ ssize_t node_session_read(struct node_session *session, void *bytes, size_t len_
 	return rv > 0 ? rv : explain(session, rv, write, err);
 }
 
-ssize_t node_session_write(struct node_session *session, const void *bytes, size_t len_bytes,
+ssize_t tls_session_write(struct tls_session *session, const void *bytes, size_t len_bytes,
 	bool *write, struct pawl_err *err)
 {
 	int rv;
@@ -196,7 +195,7 @@ ssize_t node_session_write(struct node_session *session, const void *bytes, size
 	return rv > 0 ? rv : explain(session, rv, write, err);
 }
 
-void node_session_end(struct node_session *session)
+void tls_session_end(struct tls_session *session)
 {
 	if (SSL_is_init_finished(session->ssl)) {
 		SSL_shutdown(session->ssl);

@@ -1,0 +1,284 @@
+/*
+ * Opens a fetch: gets the records of all ranks, from this host or from those that hold them, and
+ * makes the memory for their arenas. See fetch.h.
+ */
+#include "agent/peer/fetch_impl.h"
+#include "agent/peer/held.h"
+#include "agent/peer/peer_link.h"
+#include "agent/peer/peers.h"
+#include "base/assert.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/format/record.h"
+#include "ipc/tier.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FETCH_BYTES_MAX (1ull << 56) /* bytes of all arenas; a save beyond is refused */
+
+static void drop_part(struct peer_fetch *fetch, struct fetch_part *part)
+{
+	image_deinit(&part->image);
+	part->image = (struct image){0};
+	for (uint32_t i = 0; i < part->ranks; i++) {
+		struct fetch_own *own = &fetch->ranks[part->first_rank + i];
+
+		if (part->records) {
+			record_deinit(&part->records[i]);
+		}
+		free(own->blob);
+		*own = (struct fetch_own){0};
+	}
+	free(part->records);
+	free(part->at);
+	free(part->pieces_before);
+	free(part->there);
+	part->records = NULL;
+	part->at = NULL;
+	part->pieces_before = NULL;
+	part->there = NULL;
+}
+
+void fetch_drop_records(struct peer_fetch *fetch)
+{
+	for (uint32_t i = 0; i < fetch->parts_n; i++) {
+		drop_part(fetch, &fetch->parts[i]);
+		held_release(fetch->parts[i].held);
+		fetch->parts[i].held = NULL;
+	}
+	if (fetch->fd >= 0) {
+		close(fetch->fd);
+	}
+	fetch->fd = -1;
+}
+
+/* ---- records ---- */
+
+/* Decodes the record of a rank, and keeps it. An empty blob: the rank has no part in the save. */
+static int take_record(struct peer_fetch *fetch, struct fetch_part *part, uint32_t i,
+	const uint8_t *blob, uint32_t blob_bytes, uint64_t arena_bytes, struct pawl_err *err)
+{
+	struct fetch_own *own = &fetch->ranks[part->first_rank + i];
+	struct record *record = &part->records[i];
+	int rv;
+
+	if (blob_bytes == 0) {
+		return 0;
+	}
+	rv = record_decode(record, blob, blob_bytes, err);
+	if (rv != 0) {
+		return rv;
+	}
+	if (record->rank != part->first_rank + i || record->world != fetch->world ||
+		record->step != fetch->plan->step) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"a record of rank %" PRIu32 " of %" PRIu32 ", step %" PRIu64
+			", came for that of rank %" PRIu32 " of %" PRIu32 ", step %" PRIu64,
+			record->rank, record->world, record->step, part->first_rank + i,
+			fetch->world, fetch->plan->step);
+	}
+	if (arena_bytes > FETCH_BYTES_MAX) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "an arena of %" PRIu64 " bytes",
+			arena_bytes);
+	}
+	own->blob = FAULT_MEM("fetch.blob", malloc(blob_bytes));
+	if (!own->blob) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a record of %" PRIu32 " bytes",
+			blob_bytes);
+	}
+	memcpy(own->blob, blob, blob_bytes);
+	own->given = (struct peer_fetch_rank){.blob = own->blob,
+		.blob_bytes = blob_bytes,
+		.arena_bytes = arena_bytes};
+	return 0;
+}
+
+/* Makes the tables of a part whose records are there. */
+static int index_part(struct peer_fetch *fetch, struct fetch_part *part, struct pawl_err *err)
+{
+	struct image_at at = {0};
+	struct image_piece piece;
+	uint64_t pieces_n = 0;
+	int rv = image_init(&part->image, part->at, part->ranks, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	while (image_next(&part->image, &at, &piece)) {
+		const struct peer_fetch_rank *rank =
+			&fetch->ranks[part->first_rank + piece.rank].given;
+
+		if (piece.arena_off > rank->arena_bytes ||
+			piece.len_bytes > rank->arena_bytes - piece.arena_off) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"record of rank %" PRIu32 ": a piece lies outside of its arena",
+				part->first_rank + piece.rank);
+		}
+	}
+	part->pieces_before = FAULT_MEM("fetch.index",
+		calloc(part->image.parts_n + 1, sizeof(*part->pieces_before)));
+	for (uint32_t i = 0; part->pieces_before && i < part->image.parts_n; i++) {
+		const struct image_part *in = &part->image.parts[i];
+
+		part->pieces_before[i] = (uint32_t)pieces_n;
+		pieces_n += part->records[in->rank].parts[in->part].pieces_n;
+		if (pieces_n > UINT32_MAX) {
+			return pawl_err_set(err, PAWL_ECORRUPT, "too many pieces");
+		}
+	}
+	part->pieces_n = (uint32_t)pieces_n;
+	part->there = FAULT_MEM("fetch.there", calloc(pieces_n / 8 + 1, 1));
+	if (!part->pieces_before || !part->there) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a list of %" PRIu64 " pieces",
+			pieces_n);
+	}
+	return 0;
+}
+
+static int get_held(struct peer_fetch *fetch, struct fetch_part *part, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (!part->held) {
+		part->held = held_find(peers_held(fetch->peers), fetch->root, &fetch->plan->save,
+			part->first_rank);
+	}
+	if (!part->held || held_part_info(part->held)->first_rank != part->first_rank ||
+		held_part_info(part->held)->ranks != part->ranks) {
+		held_release(part->held);
+		part->held = NULL;
+		return pawl_err_set(err, PAWL_ENOENT, "this host holds the part no more");
+	}
+	for (uint32_t i = 0; rv == 0 && i < part->ranks; i++) {
+		uint64_t arena_bytes;
+		uint32_t blob_bytes;
+		const uint8_t *blob;
+
+		held_part_record(part->held, part->first_rank + i, &blob, &blob_bytes,
+			&arena_bytes);
+		rv = take_record(fetch, part, i, blob, blob_bytes, arena_bytes, err);
+	}
+	return rv;
+}
+
+static int get_remote(struct peer_fetch *fetch, struct fetch_part *part, uint32_t host,
+	struct pawl_err *err)
+{
+	struct peer_msg msg = {.kind = PEER_GET_RECORDS,
+		.root = fetch->root,
+		.part = {.save = fetch->plan->save,
+			.step = fetch->plan->step,
+			.world = fetch->world,
+			.first_rank = part->first_rank,
+			.ranks = part->ranks}};
+	struct peer_link *link;
+	int rv = fetch_link(fetch, host, &link, err);
+
+	memcpy(msg.part.tag, fetch->plan->tag, sizeof(msg.part.tag));
+	rv = rv == 0 ? peer_link_send(link, &msg, err) : rv;
+	for (uint32_t i = 0; rv == 0 && i < part->ranks; i++) {
+		struct peer_msg reply;
+
+		rv = peer_link_receive(link, &reply, err);
+		if (rv == 0 &&
+			(reply.kind != PEER_RECORD || reply.rank != part->first_rank + i ||
+				reply.crc != crc32c(0, reply.blob, reply.blob_bytes))) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT,
+				"the record of rank %" PRIu32 " was damaged on its way",
+				part->first_rank + i);
+		}
+		rv = rv == 0 ? take_record(fetch, part, i, reply.blob, reply.blob_bytes,
+				       reply.size_bytes, err)
+			     : rv;
+	}
+	if (rv != 0) {
+		fetch_lose(fetch, host); /* other answers may still be on their way */
+	}
+	return rv;
+}
+
+/* Gets the records of a part from one of its sources. */
+static int get_part(struct peer_fetch *fetch, struct fetch_part *part,
+	const struct recover_source *source, struct pawl_err *err)
+{
+	uint32_t host;
+	int rv = fetch_host_of(fetch, source, &host, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	part->records = FAULT_MEM("fetch.records", calloc(part->ranks, sizeof(*part->records)));
+	part->at = FAULT_MEM("fetch.layout", calloc(part->ranks, sizeof(*part->at)));
+	if (!part->records || !part->at) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %" PRIu32 " records",
+			part->ranks);
+	}
+	for (uint32_t i = 0; rv == 0 && i < part->ranks; i++) {
+		part->at[i] = &part->records[i];
+	}
+	if (rv == 0) {
+		rv = host == fetch->map->own ? get_held(fetch, part, err)
+					     : get_remote(fetch, part, host, err);
+	}
+	rv = rv == 0 ? index_part(fetch, part, err) : rv;
+	if (rv != 0) {
+		drop_part(fetch, part);
+		return pawl_err_prefix(err, rv, "rank %" PRIu32 "'s host", source->host);
+	}
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static int make_memory(struct peer_fetch *fetch, struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < fetch->world; i++) {
+		struct peer_fetch_rank *rank = &fetch->ranks[i].given;
+
+		rank->off = fetch->size_bytes;
+		fetch->size_bytes += arena_round(rank->arena_bytes);
+		if (fetch->size_bytes > FETCH_BYTES_MAX) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"the arenas of %" PRIu32 " ranks have more than %llu bytes",
+				fetch->world, FETCH_BYTES_MAX);
+		}
+	}
+	fetch->fd = FAULT_SYS("fetch.create", memfd_create("pawl-fetch", MFD_CLOEXEC));
+	if (fetch->fd < 0) {
+		return pawl_err_sys(err, "create memory for a save");
+	}
+	if (FAULT_SYS("fetch.size", ftruncate(fetch->fd, (off_t)fetch->size_bytes)) != 0) {
+		return pawl_err_sys(err, "size the memory for a save to %" PRIu64 " bytes",
+			fetch->size_bytes);
+	}
+	return 0;
+}
+
+int fetch_get_records(struct peer_fetch *fetch, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t i = 0; rv == 0 && i < fetch->parts_n; i++) {
+		struct fetch_part *part = &fetch->parts[i];
+
+		rv = PAWL_ENOENT;
+		for (uint32_t s = 0; rv != 0 && s < part->sources_n; s++) {
+			rv = get_part(fetch, part, &part->sources[s], err);
+			if (rv != 0 && fetch_interrupted(fetch)) {
+				return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
+			}
+		}
+		if (rv != 0) {
+			pawl_err_prefix(err, rv,
+				"records of ranks %" PRIu32 " to %" PRIu32 " of step %" PRIu64,
+				part->first_rank, part->first_rank + part->ranks - 1,
+				fetch->plan->step);
+		}
+	}
+	return rv == 0 ? make_memory(fetch, err) : rv;
+}

@@ -1,0 +1,477 @@
+/*
+ * Receives replicas: see held.h for the contract, held_impl.h for the locks.
+ *
+ * A replica is promised with its size, for which there must be room; then come the records, which
+ * list the pieces, and the bytes, which are verified piece by piece as they come. It is listed at
+ * its end only, so nobody ever sees a part that is not whole. Whoever begins to send a part anew,
+ * or drops its save, cancels what is under way at once, whatever its thread waits for.
+ */
+#include "agent/peer/held_impl.h"
+
+#include "base/assert.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/pages.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+/* Complete replicas of one first rank that stay when another one is about to come. */
+#define STAY_MAX 1u
+
+/* ---- what goes before another comes ---- */
+
+/* Whether a part is of no more use, since all of global is at its peers. Runs have no order: that
+ * of what comes now is the newest. */
+static bool is_older(const struct peer_part *info, const struct peer_part *comes,
+	const struct peer_save *global)
+{
+	if (global->run == 0) {
+		return false;
+	}
+	return info->save.run == global->run ? info->save.number < global->number
+					     : global->run == comes->save.run;
+}
+
+static bool is_of_same_ranks(const struct held_part *part, uint64_t root,
+	const struct peer_part *info)
+{
+	return part->root == root && part->info.first_rank == info->first_rank;
+}
+
+/*
+ * Finds the replica to drop if more than STAY_MAX, other than of the save that comes, are complete.
+ * None of them is older than global, and global itself is not dropped. Of the run of what comes
+ * these are saves that were given up: the oldest goes. Else all are of before the ranks began anew,
+ * and they went on from the oldest that was whole everywhere: the newest goes.
+ */
+static struct held_part **find_surplus(struct held *held, uint64_t root,
+	const struct peer_part *comes, const struct peer_save *global)
+{
+	struct held_part **best = NULL;
+	uint32_t n = 0;
+
+	for (struct held_part **at = &held->parts; *at != NULL; at = &(*at)->next) {
+		const struct peer_save *save = &(*at)->info.save;
+		bool same_run = save->run == comes->save.run;
+		bool best_same = best != NULL && (*best)->info.save.run == comes->save.run;
+
+		if ((*at)->own || !is_of_same_ranks(*at, root, comes) ||
+			peer_save_is(save, &comes->save)) {
+			continue;
+		}
+		n++;
+		if (peer_save_is(save, global)) {
+			continue;
+		}
+		if (best == NULL || (same_run && !best_same) ||
+			(same_run == best_same &&
+				(same_run ? save->number < (*best)->info.save.number
+					  : save->number > (*best)->info.save.number))) {
+			best = at;
+		}
+	}
+	return n > STAY_MAX ? best : NULL;
+}
+
+static void make_room(struct held *held, uint64_t root, const struct peer_part *comes,
+	const struct peer_save *global)
+{
+	struct held_part *dead = NULL;
+	struct held_part **surplus;
+
+	pthread_mutex_lock(&held->lock);
+	for (struct held_part **at = &held->parts; *at != NULL;) {
+		if (is_of_same_ranks(*at, root, comes) && is_older(&(*at)->info, comes, global)) {
+			held_unlist(at, &dead);
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	for (struct held_in **at = &held->receiving; *at != NULL;) {
+		if (is_of_same_ranks((*at)->part, root, comes)) {
+			held_in_cancel(at);
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	while ((surplus = find_surplus(held, root, comes, global)) != NULL) {
+		held_unlist(surplus, &dead);
+	}
+	pthread_mutex_unlock(&held->lock);
+	held_free_all(dead);
+}
+
+/* ---- open ---- */
+
+static uint64_t add_capped(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* Lists what is about to come if all replicas together stay within their budget. */
+static int reserve(struct held_in *in, struct pawl_err *err)
+{
+	struct held *held = in->held;
+	struct tier_limits limits = {.asked = 0};
+	uint64_t promised = in->image_bytes;
+	uint64_t used;
+	uint64_t budget;
+
+	tier_limits_read(&limits);
+	used = held_used_bytes(held);
+	limits.available = add_capped(limits.available, used);
+	limits.cgroup = add_capped(limits.cgroup, used);
+	budget = tier_budget(&limits);
+	pthread_mutex_lock(&held->lock);
+	for (const struct held_part *at = held->parts; at != NULL; at = at->next) {
+		promised = add_capped(promised, at->own ? 0 : at->image.size_bytes);
+	}
+	for (const struct held_in *at = held->receiving; at != NULL; at = at->next) {
+		promised = add_capped(promised, at->image_bytes);
+	}
+	if (promised <= budget) {
+		in->next = held->receiving;
+		held->receiving = in;
+	}
+	pthread_mutex_unlock(&held->lock);
+	if (promised > budget) {
+		return pawl_err_set(err, PAWL_ENOMEM,
+			"%s: a replica of %" PRIu64
+			" MiB does not fit: replicas would have %" PRIu64
+			" MiB, and may have %" PRIu64
+			" MiB, half of the memory available; keep fewer, or none (replicas=0)",
+			in->part->info.tag, add_capped(in->image_bytes, MIB - 1) / MIB,
+			add_capped(promised, MIB - 1) / MIB, budget / MIB);
+	}
+	return 0;
+}
+
+static int make_memory(struct held_in *in, struct pawl_err *err)
+{
+	struct held_part *part = in->part;
+
+	if (in->image_bytes == 0) {
+		return 0;
+	}
+	part->fd = FAULT_SYS("held.create", memfd_create("pawl-replica", MFD_CLOEXEC));
+	if (part->fd < 0) {
+		return pawl_err_sys(err, "%s: create memory for a replica", part->info.tag);
+	}
+	if (FAULT_SYS("held.size", ftruncate(part->fd, (off_t)in->image_bytes)) != 0) {
+		return pawl_err_sys(err, "%s: size the memory of a replica of %" PRIu64 " bytes",
+			part->info.tag, in->image_bytes);
+	}
+	in->map = arena_map_fd(part->fd, arena_round(in->image_bytes));
+	if (in->map == NULL) {
+		return pawl_err_sys(err, "%s: map a replica of %" PRIu64 " bytes", part->info.tag,
+			in->image_bytes);
+	}
+	return 0;
+}
+
+static void drop_memory(struct held_in *in)
+{
+	if (in->map != NULL) {
+		arena_unmap(in->map, arena_round(in->image_bytes));
+		in->map = NULL;
+	}
+	if (in->part != NULL && in->part->fd >= 0) {
+		close(in->part->fd);
+		in->part->fd = -1;
+	}
+}
+
+int held_in_open(struct held_in **out, struct held *held, uint64_t root,
+	const struct peer_part *part, const struct peer_save *global, uint64_t image_bytes,
+	struct pawl_err *err)
+{
+	struct held_part *made;
+	struct held_in *in;
+	int rv = held_part_make(&made, held, root, part, false, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	in = FAULT_MEM("held.in", calloc(1, sizeof(*in)));
+	if (in == NULL) {
+		held_part_free(made);
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to receive a replica",
+			part->tag);
+	}
+	in->held = held;
+	in->part = made;
+	in->image_bytes = image_bytes;
+	pthread_mutex_init(&in->lock, NULL);
+	make_room(held, root, part, global);
+	rv = reserve(in, err);
+	if (rv == 0) {
+		pthread_mutex_lock(&in->lock);
+		rv = in->canceled ? 0 : make_memory(in, err);
+		pthread_mutex_unlock(&in->lock);
+	}
+	if (rv != 0) {
+		held_in_close(in);
+		return rv;
+	}
+	*out = in;
+	return 0;
+}
+
+/* ---- receive ---- */
+
+/* What every call but close begins with: something is wrong already, or nobody wants the rest. */
+static int check_open(struct held_in *in, struct pawl_err *err)
+{
+	bool canceled;
+
+	ASSERT(in->part != NULL); /* held_in_end has not succeeded */
+	if (in->failed) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: the replica was refused before",
+			in->part->info.tag);
+	}
+	pthread_mutex_lock(&in->lock);
+	canceled = in->canceled;
+	pthread_mutex_unlock(&in->lock);
+	return canceled ? pawl_err_set(err, PAWL_ECANCELED,
+				  "%s: the replica of rank %u's host is not wanted any more",
+				  in->part->info.tag, in->part->info.first_rank)
+			: 0;
+}
+
+/* Returns rv; after an error nothing more is taken. */
+static int note_failure(struct held_in *in, int rv)
+{
+	in->failed = in->failed || (rv != 0 && rv != PAWL_ECANCELED);
+	return rv;
+}
+
+/* All records are there: lists the pieces, which must be as many bytes as were promised. */
+static int list_pieces(struct held_in *in, struct pawl_err *err)
+{
+	struct held_part *part = in->part;
+	int rv = image_init(&part->image, part->records, part->info.ranks, err);
+
+	if (rv == 0 && part->image.size_bytes != in->image_bytes) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: the records list %" PRIu64 " bytes, and %" PRIu64 " were promised",
+			part->info.tag, part->image.size_bytes, in->image_bytes);
+	}
+	return rv;
+}
+
+static int take_record(struct held_in *in, uint32_t rank, uint64_t arena_bytes, uint32_t crc,
+	const void *blob, size_t blob_bytes, struct pawl_err *err)
+{
+	struct held_part *part = in->part;
+	struct held_entry *entry = &part->ranks[in->records_n];
+	int rv;
+
+	if (in->records_n == part->info.ranks || rank != part->info.first_rank + in->records_n) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: the record of rank %u is out of order",
+			part->info.tag, rank);
+	}
+	if (crc32c(0, blob, blob_bytes) != crc) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: the record of rank %u is not what was sent", part->info.tag, rank);
+	}
+	wire_put_raw(&entry->held.blob, blob, blob_bytes);
+	if (entry->held.blob.failed) {
+		return wire_out_error(&entry->held.blob, "the record of a replica", err);
+	}
+	entry->arena_bytes = arena_bytes;
+	rv = held_entry_decode(part, in->records_n, err);
+	if (rv == 0 && ++in->records_n == part->info.ranks) {
+		rv = list_pieces(in, err);
+	}
+	return rv;
+}
+
+int held_in_record(struct held_in *in, uint32_t rank, uint64_t arena_bytes, uint32_t crc,
+	const void *blob, size_t blob_bytes, struct pawl_err *err)
+{
+	int rv = check_open(in, err);
+
+	rv = rv != 0 ? rv : take_record(in, rank, arena_bytes, crc, blob, blob_bytes, err);
+	return note_failure(in, rv);
+}
+
+/* Names the bytes of a partition that came damaged, the piece under way. */
+static int damage_error(const struct held_in *in, const struct record_part *part,
+	const struct record_piece *piece, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s: partition %s of rank %u: bytes %" PRIu64 " to %" PRIu64 " came damaged",
+		in->part->info.tag, part->name, in->part->info.first_rank + in->piece.rank,
+		piece->file_off, piece->file_off + piece->len_bytes);
+}
+
+/* Verifies the pieces that end in these bytes, which come behind those received so far. */
+static int verify(struct held_in *in, const uint8_t *bytes, size_t len_bytes, struct pawl_err *err)
+{
+	const struct held_part *part = in->part;
+
+	while (len_bytes > 0) {
+		size_t n;
+
+		if (in->piece_bytes == in->piece.len_bytes) {
+			bool found = image_next(&part->image, &in->at, &in->piece);
+
+			ASSERT(found); /* the bytes are within the image */
+			in->piece_bytes = 0;
+			in->crc = 0;
+		}
+		n = in->piece.len_bytes - in->piece_bytes;
+		n = n < len_bytes ? n : len_bytes;
+		in->crc = crc32c(in->crc, bytes, n);
+		in->piece_bytes += (uint32_t)n;
+		bytes += n;
+		len_bytes -= n;
+		if (in->piece_bytes == in->piece.len_bytes && in->crc != in->piece.crc) {
+			const struct record_part *damaged =
+				&part->records[in->piece.rank]->parts[in->piece.part];
+
+			return damage_error(in, damaged, &damaged->pieces[in->piece.piece], err);
+		}
+	}
+	return 0;
+}
+
+/* Puts bytes in their place, unless the memory is gone. Pages are made present many at a time. */
+static void store_bytes(struct held_in *in, uint64_t off, const void *bytes, size_t len_bytes)
+{
+	pthread_mutex_lock(&in->lock);
+	while (!in->canceled && in->present_bytes < off + len_bytes) {
+		uint64_t left = in->image_bytes - in->present_bytes;
+		uint64_t n = left < ARENA_ALIGN ? left : ARENA_ALIGN;
+
+		pages_populate(in->map + in->present_bytes, n);
+		in->present_bytes += n;
+	}
+	if (!in->canceled) {
+		memcpy(in->map + off, bytes, len_bytes);
+	}
+	pthread_mutex_unlock(&in->lock);
+}
+
+static int take_bytes(struct held_in *in, uint64_t off, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	const struct held_part *part = in->part;
+	uint64_t received = in->received;
+	int rv;
+
+	if (in->records_n < part->info.ranks) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: bytes came before the record of rank %u", part->info.tag,
+			part->info.first_rank + in->records_n);
+	}
+	if (off != received) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: bytes from %" PRIu64 " came in place of those from %" PRIu64,
+			part->info.tag, off, received);
+	}
+	if (len_bytes > in->image_bytes - received) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: more came than the %" PRIu64 " bytes that were promised",
+			part->info.tag, in->image_bytes);
+	}
+	rv = verify(in, bytes, len_bytes, err);
+	if (rv == 0 && len_bytes > 0) {
+		store_bytes(in, off, bytes, len_bytes);
+		in->received = received + len_bytes;
+	}
+	return rv;
+}
+
+int held_in_bytes(struct held_in *in, uint64_t off, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	int rv = check_open(in, err);
+
+	rv = rv != 0 ? rv : take_bytes(in, off, bytes, len_bytes, err);
+	return note_failure(in, rv);
+}
+
+/* ---- end ---- */
+
+/* Takes what is under way out of the list. False: it was canceled, and is in no list. */
+static bool unlist_in(struct held_in *in)
+{
+	for (struct held_in **at = &in->held->receiving; *at != NULL; at = &(*at)->next) {
+		if (*at == in) {
+			*at = in->next;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Returns false if the replica was canceled. */
+static bool publish(struct held_in *in)
+{
+	struct held *held = in->held;
+	struct held_part *dead = NULL;
+	bool listed;
+
+	pthread_mutex_lock(&held->lock);
+	listed = unlist_in(in);
+	if (listed) {
+		held_list_part(in->part, &dead);
+		in->part = NULL;
+	}
+	pthread_mutex_unlock(&held->lock);
+	held_free_all(dead);
+	return listed;
+}
+
+int held_in_end(struct held_in *in, struct pawl_err *err)
+{
+	const struct peer_part *info = &in->part->info;
+	int rv = check_open(in, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (in->records_n < info->ranks || in->received < in->image_bytes) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: the replica ends after %u of %u records and %" PRIu64 " of %" PRIu64
+			" bytes",
+			info->tag, in->records_n, info->ranks, (uint64_t)in->received,
+			in->image_bytes);
+		return note_failure(in, rv);
+	}
+	return publish(in) ? 0 : check_open(in, err);
+}
+
+void held_in_cancel(struct held_in **at)
+{
+	struct held_in *in = *at;
+
+	*at = in->next;
+	pthread_mutex_lock(&in->lock);
+	in->canceled = true;
+	drop_memory(in);
+	pthread_mutex_unlock(&in->lock);
+}
+
+void held_in_close(struct held_in *in)
+{
+	if (in == NULL) {
+		return;
+	}
+	pthread_mutex_lock(&in->held->lock);
+	unlist_in(in);
+	pthread_mutex_unlock(&in->held->lock);
+	drop_memory(in); /* nobody else can reach it any more */
+	held_part_free(in->part);
+	pthread_mutex_destroy(&in->lock);
+	free(in);
+}

@@ -1,0 +1,370 @@
+/*
+ * Rounds of replication: see rounds.h. One mutex guards everything. Whoever changes something wakes
+ * all who wait, in any root: there are few, and changes are rare.
+ */
+#include "agent/peer/rounds.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MISSING_BYTES 128u /* bytes of the text that names missing ranks; more are "…" */
+
+/* How a round ended. */
+struct result {
+	struct peer_save save; /* run 0: none has ended */
+	int code;              /* 0: the save is global */
+	char text[PEER_TEXT_MAX];
+};
+
+struct round_root {
+	bool used;                  /* this entry is a root's */
+	uint64_t root;              /* number of the root */
+	uint64_t run;               /* run in force; 0: none */
+	bool canceled;              /* rounds_cancel, until the next run */
+	struct peer_save announced; /* run 0: none */
+	struct peer_save global;    /* run 0: none */
+	bool open;                  /* the round of the announced save has not ended */
+	uint32_t world;             /* ranks of that save */
+	uint32_t missing;           /* ranks whose part is not done */
+	bool *done;                 /* owned; for each rank, whether its part is done */
+	struct result last;         /* the round that ended last */
+};
+
+struct rounds {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* anything in roots, or all_canceled */
+	bool all_canceled;      /* also the roots that have no entry */
+	struct round_root roots[ROUNDS_ROOTS_MAX];
+};
+
+int rounds_open(struct rounds **out, struct pawl_err *err)
+{
+	struct rounds *rounds = FAULT_MEM("rounds.open", calloc(1, sizeof(*rounds)));
+
+	if (rounds == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for rounds of replication");
+	}
+	pthread_mutex_init(&rounds->lock, NULL);
+	clock_cond_init(&rounds->changed);
+	*out = rounds;
+	return 0;
+}
+
+void rounds_close(struct rounds *rounds)
+{
+	if (rounds == NULL) {
+		return;
+	}
+	for (uint32_t i = 0; i < ROUNDS_ROOTS_MAX; i++) {
+		free(rounds->roots[i].done);
+	}
+	pthread_cond_destroy(&rounds->changed);
+	pthread_mutex_destroy(&rounds->lock);
+	free(rounds);
+}
+
+/* ---- all below with the lock, unless they take it ---- */
+
+static struct round_root *find(struct rounds *rounds, uint64_t root)
+{
+	for (uint32_t i = 0; i < ROUNDS_ROOTS_MAX; i++) {
+		if (rounds->roots[i].used && rounds->roots[i].root == root) {
+			return &rounds->roots[i];
+		}
+	}
+	return NULL;
+}
+
+/* Finds a root's entry, or makes one, in place of one without a run if need be. NULL: all roots
+ * have a run. */
+static struct round_root *find_or_make(struct rounds *rounds, uint64_t root)
+{
+	struct round_root *entry = find(rounds, root);
+
+	for (uint32_t i = 0; i < ROUNDS_ROOTS_MAX && entry == NULL; i++) {
+		entry = rounds->roots[i].used ? NULL : &rounds->roots[i];
+	}
+	for (uint32_t i = 0; i < ROUNDS_ROOTS_MAX && entry == NULL; i++) {
+		entry = rounds->roots[i].run != 0 ? NULL : &rounds->roots[i];
+	}
+	if (entry != NULL && !(entry->used && entry->root == root)) {
+		free(entry->done);
+		*entry = (struct round_root){.used = true, .root = root};
+	}
+	return entry;
+}
+
+/* Begins or ends a run: nothing is announced then. */
+static void set_run(struct round_root *entry, uint64_t run)
+{
+	entry->run = run;
+	entry->announced = (struct peer_save){0};
+	entry->global = (struct peer_save){0};
+	entry->open = false;
+}
+
+static void end_round(struct round_root *entry, int code, const char *text)
+{
+	ASSERT(entry->open);
+	entry->open = false;
+	entry->last = (struct result){.save = entry->announced, .code = code};
+	snprintf(entry->last.text, sizeof(entry->last.text), "%s", text);
+	if (code == 0) {
+		entry->global = entry->announced;
+	}
+}
+
+/* Ends the round if it is open and all parts are done. */
+static void end_if_done(struct round_root *entry)
+{
+	if (entry->open && entry->missing == 0) {
+		end_round(entry, 0, "");
+	}
+}
+
+/* ---- the leader's ---- */
+
+void rounds_begin(struct rounds *rounds, uint64_t root, uint64_t run)
+{
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = find_or_make(rounds, root);
+	if (entry != NULL) {
+		entry->canceled = false;
+		set_run(entry, run);
+	}
+	pthread_cond_broadcast(&rounds->changed);
+	pthread_mutex_unlock(&rounds->lock);
+}
+
+/* Goes on with the round of the announced save if it has failed. Parts that are done stay so. */
+static void reopen(struct round_root *entry)
+{
+	if (!entry->open && !peer_save_is(&entry->global, &entry->announced)) {
+		entry->open = true;
+		entry->last = (struct result){.code = 0};
+		end_if_done(entry);
+	}
+}
+
+static int announce(struct round_root *entry, const struct peer_save *save, uint32_t world,
+	struct pawl_err *err)
+{
+	bool *done;
+
+	if (entry == NULL || entry->run == 0 || entry->run != save->run || world == 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"save %" PRIu64 " of %u ranks is not of the run in force", save->number,
+			world);
+	}
+	if (peer_save_is(&entry->announced, save)) {
+		reopen(entry);
+		return 0;
+	}
+	done = FAULT_MEM("rounds.announce", calloc(world, sizeof(*done)));
+	if (done == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM,
+			"no memory to replicate the parts of %u ranks", world);
+	}
+	free(entry->done);
+	entry->done = done;
+	entry->world = world;
+	entry->missing = world;
+	entry->announced = *save;
+	entry->open = true;
+	return 0;
+}
+
+int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_save *save,
+	uint32_t world, struct pawl_err *err)
+{
+	int rv;
+
+	pthread_mutex_lock(&rounds->lock);
+	rv = announce(find(rounds, root), save, world, err);
+	pthread_cond_broadcast(&rounds->changed);
+	pthread_mutex_unlock(&rounds->lock);
+	return rv;
+}
+
+/* ---- reports ---- */
+
+static void take_part(struct round_root *entry, const struct peer_part *part)
+{
+	for (uint32_t r = part->first_rank; r < part->first_rank + part->ranks; r++) {
+		entry->missing -= entry->done[r] ? 0 : 1;
+		entry->done[r] = true;
+	}
+	end_if_done(entry);
+}
+
+void rounds_done(struct rounds *rounds, uint64_t root, const struct peer_part *part, int code,
+	const char *text)
+{
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = find(rounds, root);
+	if (entry == NULL || !peer_save_is(&entry->announced, &part->save) ||
+		(code != 0 && !entry->open)) {
+		pthread_mutex_unlock(&rounds->lock);
+		return;
+	}
+	if (code != 0) {
+		end_round(entry, code < 0 ? code : PAWL_EIO, text != NULL ? text : "");
+	} else if (part->ranks <= entry->world && part->first_rank <= entry->world - part->ranks) {
+		take_part(entry, part);
+	}
+	pthread_cond_broadcast(&rounds->changed);
+	pthread_mutex_unlock(&rounds->lock);
+}
+
+/* ---- waits ---- */
+
+static struct timespec due_in(int64_t timeout_ns)
+{
+	int64_t due_ns = clock_add_ns(clock_mono_ns(), timeout_ns > 0 ? timeout_ns : 0);
+
+	return (struct timespec){.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+}
+
+/* Whether there is a save that is not the one that is known. */
+static bool is_news(const struct peer_save *save, const struct peer_save *known)
+{
+	return save->run != 0 && !peer_save_is(save, known);
+}
+
+int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announced,
+	struct peer_save *global, int64_t timeout_ns, struct pawl_err *err)
+{
+	const struct timespec due = due_in(timeout_ns);
+	const struct round_root nothing = {.used = false};
+	const struct round_root *now;
+	bool canceled;
+	bool late = false;
+
+	pthread_mutex_lock(&rounds->lock);
+	for (;;) {
+		now = find(rounds, root);
+		canceled = now != NULL ? now->canceled : rounds->all_canceled;
+		now = now != NULL ? now : &nothing;
+		if (late || canceled || is_news(&now->announced, announced) ||
+			is_news(&now->global, global)) {
+			break;
+		}
+		late = pthread_cond_timedwait(&rounds->changed, &rounds->lock, &due) != 0;
+	}
+	if (!canceled) {
+		*announced = now->announced;
+		*global = now->global;
+	}
+	pthread_mutex_unlock(&rounds->lock);
+	return canceled ? pawl_err_set(err, PAWL_ECANCELED, "waiting for saves to replicate ends")
+			: 0;
+}
+
+/* Names the ranks that are missing, as "4 to 7, 12". */
+static void name_missing(const struct round_root *entry, char text[MISSING_BYTES])
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (uint32_t r = 0; r < entry->world; r++) {
+		uint32_t last = r;
+		char range[32];
+
+		if (entry->done[r]) {
+			continue;
+		}
+		while (last + 1 < entry->world && !entry->done[last + 1]) {
+			last++;
+		}
+		if (last > r) {
+			snprintf(range, sizeof(range), "%s%u to %u", at > 0 ? ", " : "", r, last);
+		} else {
+			snprintf(range, sizeof(range), "%s%u", at > 0 ? ", " : "", r);
+		}
+		if (at + strlen(range) + sizeof("…") > MISSING_BYTES) {
+			snprintf(text + at, MISSING_BYTES - at, "…");
+			return;
+		}
+		at += (size_t)snprintf(text + at, MISSING_BYTES - at, "%s", range);
+		r = last;
+	}
+}
+
+/* Returns whether there is nothing to wait for; then *rv is the result. */
+static bool is_over(const struct round_root *entry, const struct peer_save *save, bool late,
+	int *rv, struct pawl_err *err)
+{
+	char missing[MISSING_BYTES];
+
+	if (entry != NULL && peer_save_is(&entry->last.save, save)) {
+		*rv = entry->last.code == 0
+			? 0
+			: pawl_err_set(err, entry->last.code, "%s", entry->last.text);
+		return true;
+	}
+	if (entry != NULL && peer_save_is(&entry->global, save)) {
+		*rv = 0; /* a later round ended since */
+		return true;
+	}
+	if (entry == NULL || entry->canceled || !peer_save_is(&entry->announced, save)) {
+		*rv = pawl_err_set(err, PAWL_ECANCELED,
+			"replication of save %" PRIu64 " was given up", save->number);
+		return true;
+	}
+	if (late) {
+		name_missing(entry, missing);
+		*rv = pawl_err_set(err, PAWL_ETIMEDOUT,
+			"replication: the parts of ranks %s are not at their peers", missing);
+	}
+	return late;
+}
+
+int rounds_await(struct rounds *rounds, uint64_t root, const struct peer_save *save,
+	int64_t timeout_ns, struct pawl_err *err)
+{
+	const struct timespec due = due_in(timeout_ns);
+	bool late = false;
+	int rv = 0;
+
+	pthread_mutex_lock(&rounds->lock);
+	while (!is_over(find(rounds, root), save, late, &rv, err)) {
+		late = pthread_cond_timedwait(&rounds->changed, &rounds->lock, &due) != 0;
+	}
+	pthread_mutex_unlock(&rounds->lock);
+	return rv;
+}
+
+static void cancel(struct round_root *entry)
+{
+	entry->canceled = true;
+	set_run(entry, 0);
+}
+
+void rounds_cancel(struct rounds *rounds, uint64_t root)
+{
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	for (uint32_t i = 0; i < ROUNDS_ROOTS_MAX && root == 0; i++) {
+		cancel(&rounds->roots[i]);
+	}
+	rounds->all_canceled = rounds->all_canceled || root == 0;
+	entry = root != 0 ? find_or_make(rounds, root) : NULL;
+	if (entry != NULL) {
+		cancel(entry);
+	}
+	pthread_cond_broadcast(&rounds->changed);
+	pthread_mutex_unlock(&rounds->lock);
+}

@@ -1,0 +1,284 @@
+/*
+ * Replicas of a root's committed saves in the memory of other hosts, if the ranks span hosts whose
+ * agents have links (agent/peer): see root.h.
+ *
+ * A committed save is offered to the replicator, which sends this host's part of it to the peers
+ * that place.h names. When the ranks begin anew, what memory holds of their saves is kept (held.h),
+ * and restore.c offers it, whole, from all hosts.
+ */
+#include "agent/root.h"
+
+#include "agent/peer/held.h"
+#include "agent/peer/peers.h"
+#include "agent/peer/replicate.h"
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "pawl/ckpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLICAS_DEFAULT 1u
+
+static struct held *held_of(const struct agent_root *root)
+{
+	return peers_held(root->agent->peers);
+}
+
+/* Returns the number of the hosts that are to hold a replica of this host's part. */
+static uint32_t replicas_of(const struct agent_root *root)
+{
+	return root->replicas == PAWL_CKPT_REPLICAS_DEFAULT ? REPLICAS_DEFAULT : root->replicas;
+}
+
+void root_peers_open(struct agent_root *root)
+{
+	root->peers.has_links = root->agent->peers != NULL && root->remote_ranks > 0;
+	root->peers.root = peer_root(root->path);
+}
+
+void root_peers_close(struct agent_root *root)
+{
+	replicator_stop(root->peers.replicator);
+	root->peers.replicator = NULL;
+}
+
+/* Raises an alert, or with err NULL ends it. */
+static void report(struct agent_root *root, const struct pawl_err *err, const char *text)
+{
+	struct alert alert;
+
+	alert_fill(&alert, ALERT_REPLICA, err, "%s", text);
+	root_alert(root, &alert);
+}
+
+/* ---- sending ---- */
+
+/* Whether the save in a slot is all of its tag, and lies in memory. */
+static bool is_whole(const struct agent_root *root, int slot)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+
+	return entry->state == SLOT_COMMITTED && !entry->streamed && !entry->adds && !entry->alone;
+}
+
+/* Describes this host's part of the save in a slot. */
+static struct peer_part part_of(const struct agent_root *root, int slot)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+	struct peer_part part = {.save = root->peers.saves[slot],
+		.step = entry->step,
+		.world = root->ledger.world + root->remote_ranks,
+		.first_rank = root->first_rank,
+		.ranks = root->ledger.world};
+
+	memcpy(part.tag, entry->tag, sizeof(part.tag));
+	return part;
+}
+
+static void offer(struct agent_root *root, int slot)
+{
+	const struct peer_part part = part_of(root, slot);
+	struct replicate_rank ranks[PROTO_RANKS_LOCAL] = {{0}};
+	struct pawl_err err;
+
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		const struct agent_rank *rank = &root->ranks[r];
+		const struct wire_out *blob = &rank->blobs[slot];
+
+		if (blob->len_bytes > 0) {
+			ranks[r] = (struct replicate_rank){.blob = blob->bytes,
+				.blob_bytes = (uint32_t)blob->len_bytes,
+				.fd = rank->arenas[slot].fd,
+				.arena_bytes = rank->arenas[slot].size_bytes};
+		}
+	}
+	if (replicator_offer(root->peers.replicator, slot, &part, ranks, &err) != 0) {
+		report(root, &err, "a checkpoint is not replicated to other hosts");
+	}
+}
+
+/* Gives the save in a slot the number by which all hosts know it, in the run that is in force:
+ * persist_jobs.c counts saves in the same way. */
+static void number_save(struct agent_root *root, int slot)
+{
+	root->peers.saves[slot] = (struct peer_save){.run = root->peers.map.run,
+		.number = (uint64_t)root->epoch.rounds << 32 |
+			(uint32_t)root->ledger.slots[slot].seq};
+}
+
+void root_peers_commit(struct agent_root *root, int slot)
+{
+	root->peers.saves[slot] = (struct peer_save){0};
+	if (!root->peers.has_links || !is_whole(root, slot)) {
+		return;
+	}
+	if (root->peers.map.run == 0) {
+		if (!root->peers.entering) { /* take_map goes on */
+			root->peers.entering = true;
+			root_submit(root, PERSIST_ENTER, "");
+		}
+		return;
+	}
+	number_save(root, slot);
+	if (root->peers.replicator != NULL) {
+		offer(root, slot);
+	}
+}
+
+void root_peers_withdraw(struct agent_root *root, int slot)
+{
+	root->peers.saves[slot] = (struct peer_save){0};
+	if (root->peers.replicator != NULL) {
+		replicator_withdraw(root->peers.replicator, slot);
+	}
+}
+
+/* ---- what is kept of saves that will not be durable ---- */
+
+/* A save of this step is kept. Of all that is kept, only those of the two highest steps may be
+ * whole on all hosts: drops the others. */
+static void drop_outdated(struct agent_root *root, uint64_t step)
+{
+	uint64_t *kept = root->peers.kept_steps;
+
+	if (step > kept[0]) {
+		kept[1] = kept[0];
+		kept[0] = step;
+	} else if (step > kept[1] && step < kept[0]) {
+		kept[1] = step;
+	}
+	held_drop_below(held_of(root), root->peers.root, kept[1]);
+}
+
+void root_peers_keep(struct agent_root *root, int slot)
+{
+	struct peer_part part = part_of(root, slot);
+	struct held_rank ranks[PROTO_RANKS_LOCAL] = {{{0}}};
+	struct pawl_err err;
+
+	if (!root->peers.has_links || !is_whole(root, slot) || part.save.run == 0) {
+		return;
+	}
+	root_peers_withdraw(root, slot);
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_rank *rank = &root->ranks[r];
+
+		if (rank->blobs[slot].len_bytes == 0) {
+			continue;
+		}
+		ranks[r] = (struct held_rank){rank->arenas[slot], rank->blobs[slot]};
+		rank->arenas[slot] = (struct arena){0};
+		rank->blobs[slot] = (struct wire_out){0};
+	}
+	if (held_add(held_of(root), root->peers.root, &part, ranks, &err) != 0) {
+		log_line(LOG_WARNING, "%s: %s of the last start is lost: %s", root->path, part.tag,
+			err.msg);
+	} else {
+		drop_outdated(root, part.step);
+	}
+}
+
+uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts)
+{
+	*parts = root->peers.listed;
+	return root->peers.has_links
+		? held_list(held_of(root), root->peers.root, root->peers.listed, ROOT_PARTS_MAX)
+		: 0;
+}
+
+void root_peers_drop(struct agent_root *root, const struct peer_save *save)
+{
+	held_drop(held_of(root), root->peers.root, save);
+}
+
+void root_peers_durable(struct agent_root *root, uint64_t step)
+{
+	if (root->peers.has_links) {
+		held_drop_below(held_of(root), root->peers.root, step + 1);
+	}
+}
+
+/* ---- news ---- */
+
+static int start_replicator(struct agent_root *root, struct pawl_err *err)
+{
+	if (root->peers.replicator != NULL || replicas_of(root) == 0) {
+		return 0;
+	}
+	return replicator_start(&root->peers.replicator, root->agent->peers, root->agent->loop,
+		root->peers.root, replicas_of(root), err);
+}
+
+/* The hosts of another run are known, or the run is over. */
+static void take_map(struct agent_root *root)
+{
+	struct peer_map *map = &root->peers.map;
+	int newest = ledger_newest(&root->ledger);
+	struct pawl_err err;
+	int rv = 0;
+
+	root->peers.entering = false;
+	memset(root->peers.kept_steps, 0, sizeof(root->peers.kept_steps));
+	if (map->run != 0) {
+		rv = start_replicator(root, &err);
+	}
+	if (rv == 0 && root->peers.replicator != NULL) {
+		rv = replicator_set_map(root->peers.replicator, map->run != 0 ? map : NULL, &err);
+	}
+	if (rv != 0) {
+		report(root, &err, "checkpoints are not replicated to other hosts");
+	} else if (map->run != 0 && newest >= 0 && is_whole(root, newest) &&
+		root->peers.saves[newest].run == 0) {
+		number_save(root, newest);
+		if (root->peers.replicator != NULL) {
+			offer(root, newest);
+		}
+	}
+}
+
+/* Every host's part of a save is at its peers: what is older is of no more use. */
+static void take_global(struct agent_root *root, const struct peer_save *global)
+{
+	root->peers.global = *global;
+	held_drop_others(held_of(root), root->peers.root, global);
+	report(root, NULL, "checkpoints are replicated to other hosts again");
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct ledger_slot *entry = &root->ledger.slots[s];
+
+		if (entry->state == SLOT_COMMITTED && !entry->durable &&
+			peer_save_is(&root->peers.saves[s], global)) {
+			root_send_level(root, entry->seq, LEVEL_REPLICATED, 0, "");
+		}
+	}
+}
+
+void root_peers_reap(struct agent_root *root)
+{
+	struct replicate_status status;
+	struct pawl_err err;
+
+	if (!root->peers.has_links) {
+		return;
+	}
+	if (persist_take_map(root->storage.thread, &root->peers.map)) {
+		take_map(root);
+	}
+	if (root->peers.replicator == NULL) {
+		return;
+	}
+	replicator_status(root->peers.replicator, &status);
+	if (status.global.run != 0 && !peer_save_is(&status.global, &root->peers.global)) {
+		take_global(root, &status.global);
+	}
+	if (status.failures != root->peers.failures) {
+		root->peers.failures = status.failures;
+		if (status.why[0] != '\0') {
+			pawl_err_set(&err, PAWL_EPEER, "%s", status.why);
+			report(root, &err,
+				"the newest checkpoint is not replicated to other hosts");
+		}
+	}
+}

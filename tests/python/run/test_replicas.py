@@ -1,0 +1,57 @@
+"""Replicas in other hosts' memory: what survives the loss of a host, and what does not."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import buckets
+import netns
+import nodes
+import program
+
+TRAIN = Path(__file__).parent / "replicas_rank.py"
+STEPS, HOLD = 12, 3
+
+
+def begun(node: nodes.Node) -> set[int]:
+    """The steps from which the ranks of a node began, in all starts."""
+    return {int(line.split()[-1]) for line in node.said() if " from " in line}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [1, 0])
+def test_a_lost_host_is_replaced_while_the_bucket_does_not_answer(
+    tmp_path: Path, lost: int
+) -> None:
+    """All go on from the newest replicated step, which the bucket never had. Of rank 0's host the
+    next one asks the bucket who owns it."""
+    go = tmp_path / "go"
+    args = ("s3://pawltest/run", str(STEPS), str(HOLD), str(go))
+    where = ",".join(f"{netns.address(i)}:{nodes.PORT}" for i in (0, 1))
+    options = ("-n", "2", "--rendezvous", where)
+    (tmp_path / "weed").mkdir()
+    with nodes.job(tmp_path, 4, TRAIN, *args) as job:
+        at = ("ip", "netns", "exec", job.hosts[3])
+        with buckets.seaweedfs(tmp_path / "weed", 40, netns.address(3), at) as server:
+            for i in (0, 1):
+                job.start(i, *options, "--node-rank", str(i), **server.env)
+            for node in job.nodes:
+                node.hear(rf"at {HOLD} durable True None")
+            with server.stopped():
+                go.touch()
+                for node in job.nodes:
+                    node.hear(rf"at {HOLD + 2} replicated True None")
+                job.nodes[lost].lose()
+                job.nodes[1 - lost].hear("is lost: ")
+                late = job.start(2, *options, **server.env)
+                if lost == 1:
+                    late.hear(rf"from {HOLD + 2}\b")
+            assert late.end() == 0, job.texts()
+            assert job.nodes[1 - lost].end() == 0, job.texts()
+            assert begun(late) == {HOLD + 2}, job.texts()
+            assert begun(job.nodes[1 - lost]) == {0, HOLD + 2}, job.texts()
+            verify = [*at, program.find(), "ckpt", "verify", args[0], "--all"]
+            subprocess.run(verify, env=program.clean_env(**server.env), check=True)

@@ -126,7 +126,7 @@ void restore_fetch(struct agent_root *root, struct agent_conn *conn, uint32_t id
 	int rv = 0;
 
 	if (root->peers.fetch == NULL || !conn->fetches) {
-		rv = pawl_err_set(&err, PAWL_EPEER, "this restore is over");
+		rv = pawl_err_set(&err, PAWL_EINVAL, "no save is being fetched");
 	} else if (conn->fetch_id != 0) {
 		conn->closing = true; /* one request at a time */
 		return;

@@ -14,7 +14,10 @@
 #include <string.h>
 
 #define KEY_BYTES 32u
-#define IDENTITY  "pawl-run"
+/* A key encrypts so many bytes and is then replaced: far fewer than RFC 8446 allows (section 5.5,
+ * 2^24.5 records), so that a test comes there, too. */
+#define KEYED_BYTES_MAX ((uint64_t)64 << 20)
+#define IDENTITY        "pawl-run"
 
 struct tls {
 	SSL_CTX *context;             /* owned */
@@ -22,7 +25,8 @@ struct tls {
 };
 
 struct tls_session {
-	SSL *ssl; /* owned */
+	SSL *ssl;             /* owned */
+	uint64_t keyed_bytes; /* sent with the current key */
 };
 
 /* Copies the key of the context, for either end; there is only one identity. */
@@ -192,7 +196,16 @@ ssize_t tls_session_write(struct tls_session *session, const void *bytes, size_t
 	ASSERT(len_bytes > 0 && len_bytes <= INT_MAX);
 	errno = 0;
 	rv = SSL_write(session->ssl, bytes, (int)len_bytes);
-	return rv > 0 ? rv : explain(session, rv, write, err);
+	if (rv <= 0) {
+		return explain(session, rv, write, err);
+	}
+	session->keyed_bytes += (uint64_t)rv;
+	if (session->keyed_bytes >= KEYED_BYTES_MAX) {
+		SSL_key_update(session->ssl,
+			SSL_KEY_UPDATE_NOT_REQUESTED); /* the next write does */
+		session->keyed_bytes = 0;
+	}
+	return rv;
 }
 
 void tls_session_end(struct tls_session *session)

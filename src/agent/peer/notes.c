@@ -147,18 +147,41 @@ static bool grow(struct notes *notes)
 	return true;
 }
 
-/* Puts a note that was made into the list, which has room. */
+/* Makes a note; its path is NULL if memory is short. */
+static struct note make(uint64_t root, const char *path, const void *bytes, size_t len_bytes)
+{
+	size_t path_bytes = strlen(path) + 1;
+	struct note note = {.root = root, .len_bytes = len_bytes};
+
+	note.path = FAULT_MEM("notes.write", malloc(path_bytes + len_bytes));
+	if (note.path) {
+		memcpy(note.path, path, path_bytes);
+	}
+	if (note.path && len_bytes > 0) {
+		memcpy(note.path + path_bytes, bytes, len_bytes);
+	}
+	return note;
+}
+
+/* Writes a note, in place of the one at i if that has its path. */
 static void put(struct notes *notes, size_t i, const struct note *note)
 {
 	if (is_at(notes, i, note->root, note->path)) {
 		remove_range(notes, i, i + 1);
 	}
-	if (notes->n > i) {
-		memmove(&notes->at[i + 1], &notes->at[i], (notes->n - i) * sizeof(*notes->at));
-	}
+	memmove(&notes->at[i + 1], &notes->at[i], (notes->n - i) * sizeof(*notes->at));
 	notes->at[i] = *note;
 	notes->n++;
 	notes->used_bytes += size_of(note->path, note->len_bytes);
+}
+
+/* Returns the bytes of all notes once one is written where i is. */
+static uint64_t used_with(const struct notes *notes, size_t i, uint64_t root, const char *path,
+	size_t len_bytes)
+{
+	uint64_t old = is_at(notes, i, root, path) ? size_of(path, notes->at[i].len_bytes) : 0;
+
+	return notes->used_bytes - old + size_of(path, len_bytes);
 }
 
 /* ---- for any thread ---- */
@@ -166,42 +189,24 @@ static void put(struct notes *notes, size_t i, const struct note *note)
 int notes_write(struct notes *notes, uint64_t root, const char *path, const void *bytes,
 	size_t len_bytes, struct pawl_err *err)
 {
-	size_t path_bytes = strlen(path) + 1;
-	struct note note = {.root = root, .len_bytes = len_bytes};
-	uint64_t used_bytes;
+	struct note note;
 	size_t i;
 	int rv = 0;
 
-	if (len_bytes > NOTES_BYTES_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "note %s: it has %zu bytes, %u at most", path,
-			len_bytes, NOTES_BYTES_MAX);
-	}
-	note.path = FAULT_MEM("notes.write", malloc(path_bytes + len_bytes));
-	if (!note.path) {
-		return pawl_err_set(err, PAWL_ENOMEM, "note %s: no memory for %zu bytes", path,
-			len_bytes);
-	}
-	memcpy(note.path, path, path_bytes);
-	if (len_bytes > 0) {
-		memcpy(note.path + path_bytes, bytes, len_bytes);
-	}
 	pthread_mutex_lock(&notes->lock);
 	i = find(notes, root, path);
-	used_bytes = notes->used_bytes + size_of(path, len_bytes) -
-		(is_at(notes, i, root, path) ? size_of(path, notes->at[i].len_bytes) : 0);
-	if (used_bytes > NOTES_BYTES_MAX) {
+	if (len_bytes > NOTES_BYTES_MAX ||
+		used_with(notes, i, root, path, len_bytes) > NOTES_BYTES_MAX) {
 		rv = pawl_err_set(err, PAWL_ELIMIT,
 			"note %s: all notes together would have more than %u bytes", path,
 			NOTES_BYTES_MAX);
-	} else if (!grow(notes)) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "note %s: no memory for another one", path);
+	} else if (!grow(notes) || !(note = make(root, path, bytes, len_bytes)).path) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "note %s: no memory for its %zu bytes", path,
+			len_bytes);
 	} else {
 		put(notes, i, &note);
 	}
 	pthread_mutex_unlock(&notes->lock);
-	if (rv != 0) {
-		free(note.path);
-	}
 	return rv;
 }
 

@@ -96,7 +96,7 @@ static struct addrinfo *resolve(const char *address)
 		address++;
 		len -= 2;
 	}
-	if (len == 0 || len >= sizeof(host)) {
+	if (len == 0 || len >= sizeof(host) || colon[1] == '\0') {
 		return NULL;
 	}
 	memcpy(host, address, len);

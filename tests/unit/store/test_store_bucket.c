@@ -483,12 +483,15 @@ static void the_first_use_may_be_the_first_request(void **state)
 	assert_int_equal(len_bytes, 1);
 	free(bytes);
 	store_close(other);
+	FAILS(PAWL_EINVAL, store_bucket_open_unasked("s3://b/../x", &other, &err));
+	if (getenv("PAWL_TEST_BUCKET") != NULL) {
+		return; /* SeaweedFS makes a bucket that is written to */
+	}
 	name_missing(missing);
 	OK(store_bucket_open_unasked(missing, &other, &err));
 	assert_int_not_equal(store_write_small(other, "early", "x", 1, &err), 0);
 	assert_non_null(strstr(err.msg, "early"));
 	store_close(other);
-	FAILS(PAWL_EINVAL, store_bucket_open_unasked("s3://b/../x", &other, &err));
 }
 
 int main(void)

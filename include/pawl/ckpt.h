@@ -31,6 +31,7 @@ struct pawl_restore; /* a checkpoint being read */
 #define PAWL_CKPT_NOTIFICATION_MAX 1024       /* bytes, terminator included */
 #define PAWL_CKPT_AUTO             UINT64_MAX /* persist_every_ms: the cheapest interval */
 #define PAWL_CKPT_REPLICAS_MAX     8u
+#define PAWL_CKPT_PARITY_MAX       3u         /* replicas, with parity */
 #define PAWL_CKPT_REPLICAS_DEFAULT UINT32_MAX /* replicas: the agent chooses */
 
 struct pawl_ckpt_options {
@@ -54,6 +55,10 @@ struct pawl_ckpt_options {
 	 * PAWL_CKPT_REPLICAS_MAX. PAWL_CKPT_REPLICAS_DEFAULT: 1 if the ranks span hosts whose
 	 * agents are connected, as under `pawl run`, else 0. No effect where they are not. */
 	uint32_t replicas;
+	/* In place of as many copies, keep that many sums over the parts of several hosts (at most
+	 * PAWL_CKPT_PARITY_MAX): as many hosts may be lost, for a part of the memory. With fewer
+	 * than 4 hosts: copies. The same on all ranks. */
+	bool parity;
 	/* Socket of the agent, if known; NULL: that of the job's own agent, spawned if nobody
 	 * listens. */
 	const char *socket;

@@ -170,6 +170,7 @@ class Session:
         persist_every_ms: int,
         memory_bytes: int,
         replicas: int = 0xFFFFFFFF,  # that value: the agent chooses
+        parity: bool = False,  # sums in place of copies
         socket: str | None,
         program: str | None,
         watch: bool,

@@ -70,7 +70,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
 		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
 		"hidden", "named", "full_every", "host_first", "host_ranks", "find_changed",
-		"replicas", NULL};
+		"replicas", "parity", NULL};
 	struct pawl_ckpt_options options = {.replicas = PAWL_CKPT_REPLICAS_DEFAULT};
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
@@ -81,14 +81,15 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	unsigned long long memory = 0;
 	int watch = 0;
 	int named = 0;
+	int parity = 0;
 	int rv;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIIIOI", (char **)names,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIIIOIp", (char **)names,
 		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
 		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
 		    &options.socket, &options.program, &watch, &options.hidden, &named,
 		    &options.full_every, &options.host_first, &options.host_ranks, &find_changed,
-		    &options.replicas)) {
+		    &options.replicas, &parity)) {
 		return -1;
 	}
 	options.root = PyBytes_AS_STRING(root);
@@ -97,6 +98,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	options.memory_bytes = memory;
 	options.watch = watch;
 	options.named = named;
+	options.parity = parity;
 	options.unchanged = find_changed ? unchanged : NULL;
 	options.user = self;
 	Py_BEGIN_ALLOW_THREADS;

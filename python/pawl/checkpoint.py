@@ -52,6 +52,10 @@ class Checkpointer(Saver):
     ``replicas``: hosts that keep a copy of this host's part of each committed checkpoint in memory,
     0 to 8, so that it survives the loss of as many hosts. Default: 1 under ``pawl run`` with
     several hosts, else 0. They take memory on those hosts: docs/run.md, "Replicas".
+    ``parity``: keep ``replicas`` sums over the parts of up to 8 hosts in place of as many copies
+    of each part. As many hosts may be lost, for a fraction of the memory; a restore after a loss
+    reads from all hosts of the sum. ``replicas`` is 1 to 3 then. With fewer than 4 hosts, copies
+    are kept.
 
     Where ranks span hosts, root is a directory that all of them see, and every save is made
     durable, whatever ``persist_every`` says.
@@ -80,6 +84,7 @@ class Checkpointer(Saver):
         full_every: int = 1,
         on_exit: Literal["raise", "warn"] = "raise",
         replicas: int | None = None,
+        parity: bool = False,
     ) -> None:
         super().__init__(
             root,
@@ -95,6 +100,7 @@ class Checkpointer(Saver):
             full_every=full_every,
             on_exit=on_exit,
             replicas=replicas,
+            parity=parity,
         )
         self._sharing = Sharing(self.world_size)
         self._remedy = "call restore() before save()"

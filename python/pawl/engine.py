@@ -97,6 +97,7 @@ class Engine(Saver):
         hidden: str | os.PathLike[str] | None = None,
         on_exit: Literal["raise", "warn"] = "raise",
         replicas: int | None = None,
+        parity: bool = False,
     ) -> None:
         super().__init__(
             root,
@@ -114,6 +115,7 @@ class Engine(Saver):
             named=True,
             on_exit=on_exit,
             replicas=replicas,
+            parity=parity,
         )
         # Saved by this process, oldest first.
         self._tags: OrderedDict[str, list[_Part]] = OrderedDict()

@@ -70,6 +70,12 @@ static int check_options(const struct frame_hello *hello, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EINVAL, "%u replicas: at most %u are possible",
 			hello->replicas, PAWL_CKPT_REPLICAS_MAX);
 	}
+	if (hello->parity && hello->replicas > PAWL_CKPT_PARITY_MAX &&
+		hello->replicas != PAWL_CKPT_REPLICAS_DEFAULT) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%u replicas with parity: at most %u are possible", hello->replicas,
+			PAWL_CKPT_PARITY_MAX);
+	}
 	return 0;
 }
 
@@ -182,6 +188,7 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	root_set_last_seq(root, conn->rank, hello->seq);
 	root->saves.memory_bytes = hello->memory_bytes;
 	root->replicas = hello->replicas;
+	root->parity = hello->parity;
 	root->schedule.auto_interval = auto_interval && root->remote_ranks == 0;
 	if (root->remote_ranks > 0) {
 		/* With 0 every save is persisted: hosts cannot agree in time on which ones to

@@ -41,7 +41,7 @@ struct agent_conn;
 struct peers;
 struct replicator;
 
-#define ROOT_PARTS_MAX 32u /* parts of saves that a host offers for a restore, at most */
+#define ROOT_PARTS_MAX 128u /* parts of saves that a host offers for a restore, at most */
 
 /* A rank's BEGIN. */
 struct agent_begin {
@@ -244,6 +244,7 @@ struct agent_root {
 	uint32_t first_rank;    /* number of the first rank here */
 	uint32_t remote_ranks;  /* ranks of the job on other hosts */
 	uint32_t replicas;      /* as the workers ask: see frame_hello */
+	bool parity;            /* as the workers ask, too */
 	/* Saves have tags. With remote ranks, the ledger still matches them by number. */
 	bool named;
 	struct ledger ledger;     /* decisions */

@@ -205,11 +205,17 @@ void root_peers_durable(struct agent_root *root, uint64_t step)
 
 static int start_replicator(struct agent_root *root, struct pawl_err *err)
 {
+	int rv;
+
 	if (root->peers.replicator != NULL || replicas_of(root) == 0) {
 		return 0;
 	}
-	return replicator_start(&root->peers.replicator, root->agent->peers, root->agent->loop,
+	rv = replicator_start(&root->peers.replicator, root->agent->peers, root->agent->loop,
 		root->peers.root, replicas_of(root), err);
+	if (rv == 0 && root->parity) {
+		replicator_use_parity(root->peers.replicator);
+	}
+	return rv;
 }
 
 /* The hosts of another run are known, or the run is over. */

@@ -24,6 +24,7 @@ static const struct frame_field frame_hello_fields[] = {
 	FIELD(frame_hello, U32, ranks),
 	FIELD(frame_hello, U64, seq),
 	FIELD(frame_hello, U32, replicas),
+	FIELD(frame_hello, BOOL, parity),
 };
 
 static const struct frame_field frame_begin_fields[] = {

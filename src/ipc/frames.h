@@ -39,6 +39,7 @@ struct frame_hello {
 	/* Hosts that keep a copy of this host's part of a save; UINT32_MAX: the agent chooses, 1 if
 	 * it has links to other hosts of the job, else 0. */
 	uint32_t replicas;
+	bool parity; /* as many sums are to be kept in place of copies */
 };
 
 struct frame_begin {

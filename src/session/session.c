@@ -37,6 +37,12 @@ static int check_ranks(const struct pawl_ckpt_options *options, struct pawl_err 
 		return pawl_err_set(err, PAWL_EINVAL, "%u replicas: at most %u are possible",
 			options->replicas, PAWL_CKPT_REPLICAS_MAX);
 	}
+	if (options->parity && options->replicas > PAWL_CKPT_PARITY_MAX &&
+		options->replicas != PAWL_CKPT_REPLICAS_DEFAULT) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%u replicas with parity: at most %u are possible", options->replicas,
+			PAWL_CKPT_PARITY_MAX);
+	}
 	return 0;
 }
 

@@ -83,7 +83,8 @@ static int send_hello(struct pawl_ckpt *ckpt, struct link *link, struct pawl_err
 		.full_every = options->full_every,
 		.first = options->host_first,
 		.ranks = options->host_ranks,
-		.replicas = options->replicas};
+		.replicas = options->replicas,
+		.parity = options->parity};
 
 	snprintf(hello.job, sizeof(hello.job), "%s", options->job);
 	snprintf(hello.root, sizeof(hello.root), "%s", options->root);

@@ -69,7 +69,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 	static struct recover_plan plan = {.found = true,
 		.save = {.run = 9, .number = 4},
 		.sources_n = 2,
-		.sources = {{0, 0, 1}, {1, 1, 3}}};
+		.sources = {{0, 0, 1}, {2, 1, 3, {.k = 4, .m = 2, .row = 1, .index = 3}}}};
 	static const struct agree_msg_run run = {.run = 77,
 		.leader = {0, 1, 5, "10.0.0.1:40000", "a"},
 		.members_n = 2,
@@ -82,7 +82,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.tag = "thirty",
 		.world = 4,
 		.first_rank = 1,
-		.ranks = 3};
+		.ranks = 3,
+		.parity = {.group = 1, .k = 4, .m = 1, .index = 2}};
 	const struct agree_msg_status asked = {.has_step = true,
 		.asked_step = 7,
 		.held_n = 1,

@@ -44,14 +44,21 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.world = 16,
 		.first_rank = 8,
 		.ranks = 8};
-	const struct peer_part listed[] = {part, part};
+	const struct peer_part in_sum = {.save = {77, 3},
+		.step = 1200,
+		.tag = "global_step1200",
+		.world = 16,
+		.first_rank = 8,
+		.ranks = 8,
+		.parity = {.group = 0, .k = 8, .m = 2, .row = 1, .index = 7}};
+	const struct peer_part listed[] = {part, in_sum};
 	const struct peer_msg msg = {.kind = i < sizeof(kinds) / sizeof(kinds[0]) ? kinds[i] : 0,
 		.version = PEER_VERSION,
 		.job = "gpt",
 		.root = 12,
 		.save = {77, 3},
 		.global = {77, 2},
-		.part = part,
+		.part = in_sum,
 		.rank = 9,
 		.size_bytes = 1 << 20,
 		.crc = 5,

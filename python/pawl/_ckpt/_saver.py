@@ -35,6 +35,7 @@ _LEVEL_NAMES: Final = {-1: "failed", _LEVEL_STAGING: "staging"} | {n: k for k, n
 _PROOFS: Final = ("copied", "watched", "fenced")
 _AUTO_MS: Final = (1 << 64) - 1  # PAWL_CKPT_AUTO
 _REPLICAS_MAX: Final = 8  # PAWL_CKPT_REPLICAS_MAX
+_PARITY_MAX: Final = 3  # PAWL_CKPT_PARITY_MAX
 _REPLICAS_DEFAULT: Final = (1 << 32) - 1  # PAWL_CKPT_REPLICAS_DEFAULT
 EXIT_UNSAVED: Final = 74  # RUN_EXIT_UNSAVED: the script is done, but the newest save is not durable
 _CALLS_S: Final = 60.0  # longest wait of closing for calls in other threads
@@ -181,13 +182,14 @@ class Saver:
         named: bool = False,
         on_exit: Literal["raise", "warn"] = "raise",
         replicas: int | None = None,
+        parity: bool = False,
     ) -> None:
         path = os.fspath(root)
         counts = {"keep": keep, "keep_every": keep_every, "full_every": full_every}
         _check_options(path, persist_every, copy, memory, counts)
         if on_exit not in ("raise", "warn"):
             raise ValueError(f"on_exit must be 'raise' or 'warn', not {on_exit!r}")
-        _check_replicas(replicas)
+        _check_replicas(replicas, parity)
         env = _core.env()
         self.root = root_name(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
@@ -223,6 +225,7 @@ class Saver:
                 else round(persist_every * 1000),
                 memory_bytes=memory or 0,
                 replicas=_REPLICAS_DEFAULT if replicas is None else replicas,
+                parity=parity,
                 socket=os.environ.get("PAWL_AGENT") or None,
                 program=find_program(),
                 watch=self._watch,
@@ -255,8 +258,9 @@ class Saver:
         if why is not None:
             _warned.add(self.root)
             log.warning("checkpoints in %s lie %s", self.root, why)
-        if replicas and self._spans_hosts and "PAWL_AGENT" not in os.environ:
-            self._warn_unlinked(replicas)
+        asked = int(parity) if replicas is None else replicas
+        if asked and self._spans_hosts and "PAWL_AGENT" not in os.environ:
+            self._warn_unlinked(asked)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Makes the newest committed save durable; False if that took longer than
@@ -561,12 +565,16 @@ def _check_options(
         raise ValueError(f"memory must be bytes, at least 1, not {memory!r}")
 
 
-def _check_replicas(replicas: int | None) -> None:
+def _check_replicas(replicas: int | None, parity: bool) -> None:
+    if not isinstance(parity, bool):
+        raise ValueError(f"parity must be True or False, not {parity!r}")
     if replicas is None:
         return
+    most = _PARITY_MAX if parity else _REPLICAS_MAX
     whole = isinstance(replicas, int) and not isinstance(replicas, bool)
-    if not whole or not 0 <= replicas <= _REPLICAS_MAX:
-        raise ValueError(f"replicas must be None, or 0 .. {_REPLICAS_MAX}, not {replicas!r}")
+    if not whole or not 0 <= replicas <= most:
+        what = " with parity" if parity else ""
+        raise ValueError(f"replicas{what} must be None, or 0 .. {most}, not {replicas!r}")
 
 
 def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> tuple[int, int]:

@@ -174,12 +174,18 @@ static int group_sources(struct peer_fetch *fetch, struct pawl_err *err)
 			part = &fetch->parts[fetch->parts_n++];
 			*part = (struct fetch_part){.first_rank = source->first_rank,
 				.ranks = source->ranks,
-				.sources = source};
+				.sources = source,
+				.sums = source};
 		}
 		ASSERT(part->ranks == source->ranks && source->ranks <= fetch->world &&
 			source->first_rank <= fetch->world - source->ranks);
-		part->sources_n++;
-		prefer_own(fetch, source + 1 - part->sources_n, part->sources_n);
+		if (source->parity.k != 0) {
+			part->sums_n++;
+		} else if (part->sums_n == 0) { /* sums are the last */
+			part->sources_n++;
+			part->sums++;
+			prefer_own(fetch, source + 1 - part->sources_n, part->sources_n);
+		}
 	}
 	return 0;
 }
@@ -215,6 +221,7 @@ static void free_fetch(struct peer_fetch *fetch)
 	free(fetch->parts);
 	free(fetch->ranks);
 	free(fetch->piece);
+	free(fetch->rows);
 	free(fetch->plan);
 	free(fetch->map);
 	free(fetch);

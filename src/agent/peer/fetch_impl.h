@@ -1,11 +1,16 @@
-/* Shared by fetch.c (interface, thread), fetch_open.c and fetch_read.c: see fetch.h. */
+/* Shared by fetch.c (interface, thread), fetch_open.c, fetch_read.c and fetch_rebuild.c: see
+ * fetch.h. */
 #ifndef AGENT_PEER_FETCH_IMPL_H
 #define AGENT_PEER_FETCH_IMPL_H
 
 #include "agent/peer/fetch.h"
 #include "agent/peer/image.h"
+#include "agent/peer/parity.h"
+#include "ckpt/format/pieces.h"
 
 #include <pthread.h>
+
+#define FETCH_ROW_BYTES (4u << 20) /* bytes that are rebuilt at a time, at most */
 
 struct held_part;
 struct peer_link;
@@ -28,10 +33,13 @@ struct fetch_queue {
 /* What one host's ranks hold of the save. Its records never change once the fetch is ready. */
 struct fetch_part {
 	uint32_t first_rank, ranks;
-	const struct recover_source *sources; /* hosts that hold it, in order of preference */
-	uint32_t sources_n;                   /* entries in sources */
-	struct record *records;               /* ranks entries; zeroed: the rank has no part */
-	const struct record **at;             /* ranks entries, into records */
+	/* Hosts that hold it, in order of preference; then hosts with sums in which it is. */
+	const struct recover_source *sources;
+	uint32_t sources_n;                /* hosts that hold it */
+	const struct recover_source *sums; /* the last of sources */
+	uint32_t sums_n;                   /* entries in sums */
+	struct record *records;            /* ranks entries; zeroed: the rank has no part */
+	const struct record **at;          /* ranks entries, into records */
 	struct image image;
 	/* image.parts_n entries: the number of pieces of the image before each of them */
 	uint32_t *pieces_before;
@@ -75,6 +83,34 @@ struct peer_fetch {
 	int fd;              /* memory of all arenas, -1: none yet; constant once ready */
 	uint64_t size_bytes; /* size of that memory; constant once ready */
 	uint8_t *piece;      /* thread's: CKPT_CHUNK bytes, the piece that is being received */
+	uint8_t *rows; /* thread's: FETCH_ROW_BYTES for each of rows_n rows; NULL until needed */
+	uint32_t rows_n;
+};
+
+/* The rows from which a part is rebuilt: parts of its group, then sums, numbered as in parity.h. */
+struct fetch_rows {
+	struct parity code;
+	uint32_t own;                                       /* row of the part itself */
+	struct fetch_part *parts[PARITY_DATA_MAX];          /* NULL: the plan does not name it */
+	const struct recover_source *sums[PARITY_ROWS_MAX]; /* NULL: nobody has that sum */
+	uint64_t left_out; /* bit set of the rows that are not to be used */
+	uint64_t used;     /* bit set of the rows that were read last */
+};
+
+/* Pieces that come from one host, or are rebuilt, in order. */
+struct fetch_run {
+	struct peer_fetch *fetch;
+	struct fetch_part *part;
+	const struct recover_source *source; /* NULL: they are rebuilt */
+	uint32_t host;                       /* index in the map of the source */
+	struct fetch_rows *rows;             /* rows that they are rebuilt from, or NULL */
+	struct image_at at;                  /* behind the piece that is next */
+	struct image_piece piece;            /* the piece that is next */
+	uint32_t index;                      /* number of that piece in the image */
+	uint32_t filled_bytes;               /* bytes of it that have come */
+	uint64_t end;                        /* offset in the image of the end of the run */
+	bool broken;                         /* this host's memory failed: no other source helps */
+	struct pawl_err damage;              /* the first damaged piece; code 0: none */
 };
 
 /* ---- fetch.c; not to be called with the lock held ---- */
@@ -106,5 +142,28 @@ int fetch_host_of(const struct peer_fetch *fetch, const struct recover_source *s
 /* Brings the bytes of a request into the memory. PAWL_ECANCELED: interrupted. */
 int fetch_bring(struct peer_fetch *fetch, const struct fetch_request *request,
 	struct pawl_err *err);
+/* Finds what this host holds for a source. NULL: nothing. To be released. */
+struct held_part *fetch_held(const struct peer_fetch *fetch, const struct recover_source *source);
+/* Fills in a request for the part, or the sum, of a source. */
+void fetch_request_msg(const struct peer_fetch *fetch, const struct recover_source *source,
+	enum peer_kind kind, struct peer_msg *msg);
+/* Receives bytes of an answer: those from off on, and not beyond end. */
+int fetch_receive_bytes(struct peer_link *link, uint64_t off, uint64_t end, struct peer_msg *reply,
+	struct pawl_err *err);
+/* Takes the next bytes of the run, which end in it: writes the pieces that are right. */
+int fetch_take_bytes(struct fetch_run *run, const uint8_t *bytes, uint32_t len_bytes,
+	struct pawl_err *err);
+/* Brings what is missing of [off, end) of the image from its source. PAWL_ECORRUPT: some bytes
+ * are damaged; all others are there. */
+int fetch_bring_from(struct fetch_run *run, uint64_t off, uint64_t end, struct pawl_err *err);
+
+/* ---- fetch_rebuild.c ---- */
+
+/* Brings what is missing of [off, end) of the image of a part that is in sums. PAWL_EPEER: too few
+ * rows are left; PAWL_ECORRUPT: pieces are not what was staged, whichever rows are used. */
+int fetch_rebuild(struct peer_fetch *fetch, struct fetch_part *part, uint64_t off, uint64_t end,
+	struct pawl_err *err);
+/* Rebuilds the pieces of the run, of FETCH_ROW_BYTES at most. */
+int fetch_read_rebuilt(struct fetch_run *run, struct pawl_err *err);
 
 #endif

@@ -140,18 +140,15 @@ static int index_part(struct peer_fetch *fetch, struct fetch_part *part, struct 
 	return 0;
 }
 
-static int get_held(struct peer_fetch *fetch, struct fetch_part *part, struct pawl_err *err)
+static int get_held(struct peer_fetch *fetch, struct fetch_part *part,
+	const struct recover_source *source, struct pawl_err *err)
 {
+	struct held_part *held = fetch_held(fetch, source);
 	int rv = 0;
 
-	if (!part->held) {
-		part->held = held_find(peers_held(fetch->peers), fetch->root, &fetch->plan->save,
-			part->first_rank);
-	}
-	if (!part->held || held_part_info(part->held)->first_rank != part->first_rank ||
-		held_part_info(part->held)->ranks != part->ranks) {
-		held_release(part->held);
-		part->held = NULL;
+	if (!held || held_part_info(held)->first_rank != part->first_rank ||
+		held_part_info(held)->ranks != part->ranks) {
+		held_release(held);
 		return pawl_err_set(err, PAWL_ENOENT, "this host holds the part no more");
 	}
 	for (uint32_t i = 0; rv == 0 && i < part->ranks; i++) {
@@ -159,27 +156,21 @@ static int get_held(struct peer_fetch *fetch, struct fetch_part *part, struct pa
 		uint32_t blob_bytes;
 		const uint8_t *blob;
 
-		held_part_record(part->held, part->first_rank + i, &blob, &blob_bytes,
-			&arena_bytes);
+		held_part_record(held, part->first_rank + i, &blob, &blob_bytes, &arena_bytes);
 		rv = take_record(fetch, part, i, blob, blob_bytes, arena_bytes, err);
 	}
+	held_release(held);
 	return rv;
 }
 
-static int get_remote(struct peer_fetch *fetch, struct fetch_part *part, uint32_t host,
-	struct pawl_err *err)
+static int get_remote(struct peer_fetch *fetch, struct fetch_part *part,
+	const struct recover_source *source, uint32_t host, struct pawl_err *err)
 {
-	struct peer_msg msg = {.kind = PEER_GET_RECORDS,
-		.root = fetch->root,
-		.part = {.save = fetch->plan->save,
-			.step = fetch->plan->step,
-			.world = fetch->world,
-			.first_rank = part->first_rank,
-			.ranks = part->ranks}};
+	struct peer_msg msg;
 	struct peer_link *link;
 	int rv = fetch_link(fetch, host, &link, err);
 
-	memcpy(msg.part.tag, fetch->plan->tag, sizeof(msg.part.tag));
+	fetch_request_msg(fetch, source, PEER_GET_RECORDS, &msg);
 	rv = rv == 0 ? peer_link_send(link, &msg, err) : rv;
 	for (uint32_t i = 0; rv == 0 && i < part->ranks; i++) {
 		struct peer_msg reply;
@@ -222,8 +213,8 @@ static int get_part(struct peer_fetch *fetch, struct fetch_part *part,
 		part->at[i] = &part->records[i];
 	}
 	if (rv == 0) {
-		rv = host == fetch->map->own ? get_held(fetch, part, err)
-					     : get_remote(fetch, part, host, err);
+		rv = host == fetch->map->own ? get_held(fetch, part, source, err)
+					     : get_remote(fetch, part, source, host, err);
 	}
 	rv = rv == 0 ? index_part(fetch, part, err) : rv;
 	if (rv != 0) {
@@ -267,7 +258,7 @@ int fetch_get_records(struct peer_fetch *fetch, struct pawl_err *err)
 		struct fetch_part *part = &fetch->parts[i];
 
 		rv = PAWL_ENOENT;
-		for (uint32_t s = 0; rv != 0 && s < part->sources_n; s++) {
+		for (uint32_t s = 0; rv != 0 && s < part->sources_n + part->sums_n; s++) {
 			rv = get_part(fetch, part, &part->sources[s], err);
 			if (rv != 0 && fetch_interrupted(fetch)) {
 				return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");

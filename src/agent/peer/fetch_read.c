@@ -25,21 +25,6 @@
  * request that is forgotten, costs no more. */
 #define RUN_BYTES_MAX (64ull << 20)
 
-/* Pieces that come from one host, in order. */
-struct run {
-	struct peer_fetch *fetch;
-	struct fetch_part *part;
-	const struct recover_source *source;
-	uint32_t host;            /* index in the map */
-	struct image_at at;       /* behind the piece that is next */
-	struct image_piece piece; /* the piece that is next */
-	uint32_t index;           /* number of that piece in the image */
-	uint32_t filled_bytes;    /* bytes of it that have come */
-	uint64_t end;             /* offset in the image of the end of the run */
-	bool broken;              /* this host's memory failed: no other source helps */
-	struct pawl_err damage;   /* the first damaged piece; code 0: none */
-};
-
 /* ---- links ---- */
 
 int fetch_host_of(const struct peer_fetch *fetch, const struct recover_source *source,
@@ -109,6 +94,39 @@ void fetch_lose(struct peer_fetch *fetch, uint32_t host)
 	fetch->hosts[host].lost = true;
 }
 
+struct held_part *fetch_held(const struct peer_fetch *fetch, const struct recover_source *source)
+{
+	struct held *held = peers_held(fetch->peers);
+	const struct peer_save *save = &fetch->plan->save;
+
+	return source->parity.k == 0
+		? held_find(held, fetch->root, save, source->first_rank)
+		: held_find_sum(held, fetch->root, save, &source->parity, source->first_rank);
+}
+
+void fetch_request_msg(const struct peer_fetch *fetch, const struct recover_source *source,
+	enum peer_kind kind, struct peer_msg *msg)
+{
+	*msg = (struct peer_msg){.kind = kind,
+		.root = fetch->root,
+		.part = {.save = fetch->plan->save,
+			.first_rank = source->first_rank,
+			.parity = source->parity}};
+}
+
+int fetch_receive_bytes(struct peer_link *link, uint64_t off, uint64_t end, struct peer_msg *reply,
+	struct pawl_err *err)
+{
+	int rv = peer_link_receive(link, reply, err);
+
+	if (rv == 0 &&
+		(reply->kind != PEER_BYTES || reply->off != off || reply->blob_bytes == 0 ||
+			reply->blob_bytes > end - off)) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "other bytes came than were asked for");
+	}
+	return rv;
+}
+
 /* ---- pieces ---- */
 
 static bool is_there(const struct fetch_part *part, uint32_t index)
@@ -117,7 +135,7 @@ static bool is_there(const struct fetch_part *part, uint32_t index)
 }
 
 /* Writes a piece to the arena of its rank. */
-static int write_piece(struct run *run, const uint8_t *bytes, struct pawl_err *err)
+static int write_piece(struct fetch_run *run, const uint8_t *bytes, struct pawl_err *err)
 {
 	uint32_t rank = run->part->first_rank + run->piece.rank;
 	uint64_t off = run->fetch->ranks[rank].given.off + run->piece.arena_off;
@@ -142,13 +160,20 @@ static int write_piece(struct run *run, const uint8_t *bytes, struct pawl_err *e
 	return 0;
 }
 
-static void keep_damage(struct run *run)
+static void keep_damage(struct fetch_run *run)
 {
 	const struct image_piece *piece = &run->piece;
 	const struct record_part *part = &run->part->records[piece->rank].parts[piece->part];
 	uint64_t off = part->pieces[piece->piece].file_off;
 
-	if (run->damage.code == 0) {
+	if (run->damage.code == 0 && run->source == NULL) {
+		pawl_err_set(&run->damage, PAWL_ECORRUPT,
+			"rank %" PRIu32 "'s part of step %" PRIu64
+			", rebuilt from other hosts: bytes %" PRIu64 " to %" PRIu64
+			" of %s are not what was staged",
+			run->part->first_rank + piece->rank, run->fetch->plan->step, off,
+			off + piece->len_bytes - 1, part->name);
+	} else if (run->damage.code == 0) {
 		pawl_err_set(&run->damage, PAWL_ECORRUPT,
 			"rank %" PRIu32 "'s part of step %" PRIu64 " on rank %" PRIu32
 			"'s host (%s): bytes %" PRIu64 " to %" PRIu64
@@ -161,7 +186,7 @@ static void keep_damage(struct run *run)
 
 /* Takes the piece that is next, all of which has come, and goes on to the one after it. A damaged
  * piece is passed over. */
-static int end_piece(struct run *run, const uint8_t *bytes, struct pawl_err *err)
+static int end_piece(struct fetch_run *run, const uint8_t *bytes, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -183,8 +208,7 @@ static int end_piece(struct run *run, const uint8_t *bytes, struct pawl_err *err
 	return rv;
 }
 
-/* Takes the next bytes of the run, which end in it. */
-static int take_bytes(struct run *run, const uint8_t *bytes, uint32_t len_bytes,
+int fetch_take_bytes(struct fetch_run *run, const uint8_t *bytes, uint32_t len_bytes,
 	struct pawl_err *err)
 {
 	uint8_t *piece = run->fetch->piece;
@@ -212,15 +236,14 @@ static int take_bytes(struct run *run, const uint8_t *bytes, uint32_t len_bytes,
 
 /* ---- runs ---- */
 
-static int read_held(struct run *run, struct pawl_err *err)
+static int read_held(struct fetch_run *run, struct pawl_err *err)
 {
 	struct fetch_part *part = run->part;
 	uint64_t off = run->piece.off;
 	int rv = 0;
 
 	if (!part->held) {
-		part->held = held_find(peers_held(run->fetch->peers), run->fetch->root,
-			&run->fetch->plan->save, part->first_rank);
+		part->held = fetch_held(run->fetch, run->source);
 	}
 	if (!part->held || held_part_image(part->held)->size_bytes != part->image.size_bytes) {
 		return pawl_err_set(err, PAWL_ENOENT, "this host holds the part no more");
@@ -235,38 +258,26 @@ static int read_held(struct run *run, struct pawl_err *err)
 	return rv;
 }
 
-static int read_remote(struct run *run, struct pawl_err *err)
+static int read_remote(struct fetch_run *run, struct pawl_err *err)
 {
 	struct peer_fetch *fetch = run->fetch;
-	struct peer_msg msg = {.kind = PEER_GET,
-		.root = fetch->root,
-		.part = {.save = fetch->plan->save,
-			.step = fetch->plan->step,
-			.world = fetch->world,
-			.first_rank = run->part->first_rank,
-			.ranks = run->part->ranks},
-		.off = run->piece.off,
-		.len_bytes = run->end - run->piece.off};
 	uint64_t off = run->piece.off;
-	struct peer_link *link;
+	struct peer_link *link = NULL;
+	struct peer_msg msg;
 	int rv;
 
-	memcpy(msg.part.tag, fetch->plan->tag, sizeof(msg.part.tag));
+	fetch_request_msg(fetch, run->source, PEER_GET, &msg);
+	msg.off = off;
+	msg.len_bytes = run->end - off;
 	rv = fetch_link(fetch, run->host, &link, err);
 	rv = rv == 0 ? peer_link_send(link, &msg, err) : rv;
 	while (rv == 0 && off < run->end) {
 		struct peer_msg reply;
 
-		rv = peer_link_receive(link, &reply, err);
-		if (rv == 0 &&
-			(reply.kind != PEER_BYTES || reply.off != off || reply.blob_bytes == 0 ||
-				reply.blob_bytes > run->end - off)) {
-			rv = pawl_err_set(err, PAWL_ECORRUPT,
-				"other bytes came than were asked for");
-		}
+		rv = fetch_receive_bytes(link, off, run->end, &reply, err);
 		if (rv == 0) {
 			off += reply.blob_bytes;
-			rv = take_bytes(run, reply.blob, reply.blob_bytes, err);
+			rv = fetch_take_bytes(run, reply.blob, reply.blob_bytes, err);
 		}
 	}
 	if (rv != 0) {
@@ -275,8 +286,17 @@ static int read_remote(struct run *run, struct pawl_err *err)
 	return rv;
 }
 
+/* Brings the run from where it is. */
+static int read_run(struct fetch_run *run, struct pawl_err *err)
+{
+	if (run->rows != NULL) {
+		return fetch_read_rebuilt(run, err);
+	}
+	return run->host == run->fetch->map->own ? read_held(run, err) : read_remote(run, err);
+}
+
 /* Goes to the next piece before end that is not there. Returns false if there is none. */
-static bool find_missing(struct run *run, uint64_t end)
+static bool find_missing(struct fetch_run *run, uint64_t end)
 {
 	const struct image *image = &run->part->image;
 
@@ -291,14 +311,16 @@ static bool find_missing(struct run *run, uint64_t end)
 
 /* Sets the end of a run that begins with the next piece: before a piece that is there, and before
  * end. */
-static void set_end(struct run *run, uint64_t end)
+static void set_end(struct fetch_run *run, uint64_t end)
 {
+	/* Apart from the last piece. */
+	uint64_t most_bytes = run->rows != NULL ? FETCH_ROW_BYTES - CKPT_CHUNK : RUN_BYTES_MAX;
 	struct image_at at = run->at;
 	struct image_piece piece;
 	uint32_t index = run->index + 1;
 
 	run->end = run->at.off;
-	while (run->end < end && run->end - run->piece.off < RUN_BYTES_MAX &&
+	while (run->end < end && run->end - run->piece.off < most_bytes &&
 		!is_there(run->part, index)) {
 		bool more = image_next(&run->part->image, &at, &piece);
 
@@ -308,9 +330,7 @@ static void set_end(struct run *run, uint64_t end)
 	}
 }
 
-/* Brings what is missing of [off, end) of the image from one host. PAWL_ECORRUPT: it has damaged
- * bytes; all others are there. */
-static int bring_from(struct run *run, uint64_t off, uint64_t end, struct pawl_err *err)
+int fetch_bring_from(struct fetch_run *run, uint64_t off, uint64_t end, struct pawl_err *err)
 {
 	int rv = 0;
 
@@ -321,22 +341,67 @@ static int bring_from(struct run *run, uint64_t off, uint64_t end, struct pawl_e
 			return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
 		}
 		set_end(run, end);
-		rv = run->host == run->fetch->map->own ? read_held(run, err)
-						       : read_remote(run, err);
+		rv = read_run(run, err);
 	}
 	if (rv == 0 && run->damage.code != 0) {
 		*err = run->damage;
 		return run->damage.code;
 	}
-	return rv == 0 ? 0
-		       : pawl_err_prefix(err, rv, "step %" PRIu64 ", rank %" PRIu32 "'s host",
-				 run->fetch->plan->step, run->source->host);
+	return rv == 0 || run->source == NULL
+		? rv
+		: pawl_err_prefix(err, rv, "step %" PRIu64 ", rank %" PRIu32 "'s host",
+			  run->fetch->plan->step, run->source->host);
 }
 
-/* Whether there is no use in trying another host. */
-static bool is_final(const struct run *run, int rv)
+/* Keeps the error of a try. What matters most is that a host has other bytes. */
+static void keep_error(struct pawl_err *last, const struct pawl_err *err)
 {
-	return rv == 0 || run->broken || fetch_interrupted(run->fetch);
+	if (last->code != PAWL_ECORRUPT) {
+		*last = *err;
+	}
+}
+
+/* Tries the hosts that hold a part, either those that are lost or the others. Returns whether there
+ * is no use in trying anything else; *last has the result. */
+static bool try_sources(struct peer_fetch *fetch, struct fetch_part *part, bool lost, uint64_t off,
+	uint64_t end, struct pawl_err *last)
+{
+	for (uint32_t i = 0; i < part->sources_n; i++) {
+		struct fetch_run run = {.fetch = fetch, .part = part, .source = &part->sources[i]};
+		struct pawl_err err = {0};
+		int rv = fetch_host_of(fetch, run.source, &run.host, &err);
+
+		if (rv == 0 && fetch->hosts[run.host].lost != lost) {
+			continue;
+		}
+		rv = rv == 0 ? fetch_bring_from(&run, off, end, &err) : rv;
+		if (rv == 0 || run.broken || fetch_interrupted(fetch)) {
+			*last = err;
+			last->code = rv;
+			return true;
+		}
+		keep_error(last, &err);
+	}
+	return false;
+}
+
+static bool try_rebuild(struct peer_fetch *fetch, struct fetch_part *part, uint64_t off,
+	uint64_t end, struct pawl_err *last)
+{
+	struct pawl_err err = {0};
+	int rv;
+
+	if (part->sums_n == 0) {
+		return false;
+	}
+	rv = fetch_rebuild(fetch, part, off, end, &err);
+	if (rv == 0 || fetch_interrupted(fetch)) {
+		*last = err;
+		last->code = rv;
+		return true;
+	}
+	keep_error(last, &err);
+	return false;
 }
 
 int fetch_bring(struct peer_fetch *fetch, const struct fetch_request *request, struct pawl_err *err)
@@ -352,26 +417,13 @@ int fetch_bring(struct peer_fetch *fetch, const struct fetch_request *request, s
 		return 0;
 	}
 	/* Hosts that were lost come last: they may have come back. */
-	for (uint32_t i = 0; i < 2 * part->sources_n; i++) {
-		struct run run = {.fetch = fetch,
-			.part = part,
-			.source = &part->sources[i % part->sources_n]};
-		bool again = i >= part->sources_n;
-		int rv = fetch_host_of(fetch, run.source, &run.host, err);
-
-		if (rv == 0 && fetch->hosts[run.host].lost != again) {
-			continue;
-		}
-		rv = rv == 0 ? bring_from(&run, off, end, err) : rv;
-		if (is_final(&run, rv)) {
-			return rv;
-		}
-		/* What matters most is that a host has other bytes. */
-		if (last.code != PAWL_ECORRUPT) {
-			last = *err;
-		}
+	if (!try_sources(fetch, part, false, off, end, &last) &&
+		!try_rebuild(fetch, part, off, end, &last) &&
+		!try_sources(fetch, part, true, off, end, &last)) {
+		ASSERT(last.code != 0);
 	}
-	ASSERT(last.code != 0);
-	*err = last;
+	if (last.code != 0) {
+		*err = last;
+	}
 	return last.code;
 }

@@ -17,7 +17,8 @@
 static bool is_possible(const struct peer_part *info)
 {
 	return info->save.run != 0 && info->ranks >= 1 && info->ranks <= HELD_RANKS_MAX &&
-		info->ranks <= info->world && info->first_rank <= info->world - info->ranks;
+		info->ranks <= info->world && info->first_rank <= info->world - info->ranks &&
+		peer_parity_is_valid(&info->parity, info->first_rank);
 }
 
 int held_part_make(struct held_part **out, struct held *held, uint64_t root,
@@ -66,6 +67,9 @@ void held_part_free(struct held_part *part)
 	}
 	if (part->fd >= 0) {
 		close(part->fd);
+	}
+	if (part->sum != NULL) {
+		held_sum_release(part->sum);
 	}
 	image_deinit(&part->image);
 	free(part->records);
@@ -169,11 +173,15 @@ void held_close(struct held *held)
 		return;
 	}
 	ASSERT(held->receiving == NULL);
+	for (struct held_sum *sum = held->sums; sum != NULL; sum = sum->next) {
+		held_sum_drop(sum, &dead);
+	}
 	while (held->parts != NULL) {
 		ASSERT(held->parts->refs == 1);
 		held_unlist(&held->parts, &dead);
 	}
 	held_free_all(dead);
+	ASSERT(held->sums == NULL);
 	pthread_mutex_destroy(&held->lock);
 	free(held);
 }
@@ -183,7 +191,7 @@ void held_list_part(struct held_part *part, struct held_part **dead)
 	struct held *held = part->held;
 
 	for (struct held_part **at = &held->parts; *at != NULL;) {
-		if (((*at)->own <= part->own) && (*at)->root == part->root &&
+		if ((*at)->own <= part->own && (*at)->sum == NULL && (*at)->root == part->root &&
 			(*at)->info.first_rank == part->info.first_rank &&
 			peer_save_is(&(*at)->info.save, &part->info.save)) {
 			held_unlist(at, dead);
@@ -255,7 +263,7 @@ struct held_part *held_find(struct held *held, uint64_t root, const struct peer_
 
 	pthread_mutex_lock(&held->lock);
 	for (struct held_part *at = held->parts; at != NULL; at = at->next) {
-		if (at->root == root && rank >= at->info.first_rank &&
+		if (at->root == root && at->sum == NULL && rank >= at->info.first_rank &&
 			rank - at->info.first_rank < at->info.ranks &&
 			peer_save_is(&at->info.save, save) && (found == NULL || at->own)) {
 			found = at;
@@ -263,6 +271,24 @@ struct held_part *held_find(struct held *held, uint64_t root, const struct peer_
 	}
 	if (found != NULL) {
 		found->refs++;
+	}
+	pthread_mutex_unlock(&held->lock);
+	return found;
+}
+
+struct held_part *held_find_sum(struct held *held, uint64_t root, const struct peer_save *save,
+	const struct peer_parity *parity, uint32_t first_rank)
+{
+	struct held_part *found = NULL;
+
+	pthread_mutex_lock(&held->lock);
+	for (struct held_part *at = held->parts; at != NULL && found == NULL; at = at->next) {
+		if (at->root == root && at->sum != NULL && at->info.first_rank == first_rank &&
+			at->info.parity.group == parity->group &&
+			at->info.parity.row == parity->row && peer_save_is(&at->info.save, save)) {
+			found = at;
+			found->refs++;
+		}
 	}
 	pthread_mutex_unlock(&held->lock);
 	return found;
@@ -321,8 +347,14 @@ static void drop(struct held *held, const struct which *which)
 	struct held_part *dead = NULL;
 
 	pthread_mutex_lock(&held->lock);
+	for (struct held_sum *sum = held->sums; sum != NULL; sum = sum->next) {
+		if (sum->root == which->root && !sum->dropped &&
+			is_unwanted(which, &sum->info, false, sum->complete)) {
+			held_sum_drop(sum, &dead);
+		}
+	}
 	for (struct held_part **at = &held->parts; *at != NULL;) {
-		if ((*at)->root == which->root &&
+		if ((*at)->root == which->root && (*at)->sum == NULL &&
 			is_unwanted(which, &(*at)->info, (*at)->own, true)) {
 			held_unlist(at, &dead);
 		} else {
@@ -332,7 +364,8 @@ static void drop(struct held *held, const struct which *which)
 	for (struct held_in **at = &held->receiving; *at != NULL;) {
 		const struct held_part *part = (*at)->part;
 
-		if (part->root == which->root && is_unwanted(which, &part->info, false, false)) {
+		if (part->root == which->root && (*at)->sum == NULL &&
+			is_unwanted(which, &part->info, false, false)) {
 			held_in_cancel(at);
 		} else {
 			at = &(*at)->next;
@@ -368,10 +401,13 @@ uint64_t held_used_bytes(struct held *held)
 		for (uint32_t i = 0; at->own && i < at->info.ranks; i++) {
 			used += arena_used_bytes(&at->ranks[i].held.arena);
 		}
-		used += at->own ? 0 : at->image.size_bytes;
+		used += at->own || at->sum != NULL ? 0 : at->image.size_bytes;
 	}
 	for (struct held_in *at = held->receiving; at != NULL; at = at->next) {
-		used += at->received;
+		used += at->sum != NULL ? 0 : at->received;
+	}
+	for (struct held_sum *at = held->sums; at != NULL; at = at->next) {
+		used += at->present_bytes;
 	}
 	pthread_mutex_unlock(&held->lock);
 	return used;
@@ -387,6 +423,11 @@ const struct peer_part *held_part_info(const struct held_part *part)
 const struct image *held_part_image(const struct held_part *part)
 {
 	return &part->image;
+}
+
+uint64_t held_part_size(const struct held_part *part)
+{
+	return part->sum != NULL ? part->sum->size_bytes : part->image.size_bytes;
 }
 
 /* Returns the entry of a rank, which the part must have. */
@@ -466,7 +507,8 @@ static int gather(const struct held_part *part, uint64_t off, uint8_t *bytes, si
 int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size_t len_bytes,
 	struct pawl_err *err)
 {
-	uint64_t size = part->image.size_bytes;
+	uint64_t size = held_part_size(part);
+	int fd = part->sum != NULL ? part->sum->fd : part->fd;
 
 	if (off > size || len_bytes > size - off) {
 		return pawl_err_set(err, PAWL_EINVAL,
@@ -474,5 +516,5 @@ int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size
 			part->info.tag, off, off + len_bytes, size);
 	}
 	return part->own ? gather(part, off, bytes, len_bytes, err)
-			 : read_all(part, part->fd, off, bytes, len_bytes, err);
+			 : read_all(part, fd, off, bytes, len_bytes, err);
 }

@@ -1,10 +1,11 @@
 /*
  * What this host holds of saves besides the agent's slots: the parts of its own ranks of before
- * they began anew (own), and those of other hosts' ranks (replicas). A part is whole, verified, and
- * never changes. All functions may be called by any thread.
+ * they began anew (own), those of other hosts' ranks (replicas), and sums in which such parts are
+ * (parity.h). A part is whole, verified, and never changes. All functions may be called by any
+ * thread.
  *
  * Memory: an own part keeps the arenas that it had as a slot. A replica is one memfd of the size of
- * its image.
+ * its image. The parts of one sum have one memfd together, of the size of the longest image.
  */
 #ifndef AGENT_PEER_HELD_H
 #define AGENT_PEER_HELD_H
@@ -38,6 +39,13 @@ int held_add(struct held *held, uint64_t root, const struct peer_part *part,
  * that is not global goes, too. PAWL_ENOMEM: it does not fit the memory that replicas may have,
  * half of what is available; the text names both sizes. PAWL_ECORRUPT: the part's numbers cannot
  * be.
+ *
+ * A part with parity is added to the sum of its save, group and row, to which others are added at
+ * the same time. The sum is complete, and its parts are listed, once k parts have ended. Any part
+ * may be sent again, whether it has ended or not: what of it is in the sum is not added twice. The
+ * bytes must be the same then, else PAWL_ECORRUPT. Sums of one group and row are kept and dropped
+ * as replicas of one first rank are; PAWL_ECANCELED: a sum of a newer save of the run is there, or
+ * begun.
  */
 int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 	const struct peer_part *part, const struct peer_save *global, uint64_t image_bytes,
@@ -59,6 +67,10 @@ uint32_t held_list(struct held *held, uint64_t root, struct peer_part *parts, ui
 /* Finds the part of a save that has this rank; an own one before a replica. NULL: there is none. */
 struct held_part *held_find(struct held *held, uint64_t root, const struct peer_save *save,
 	uint32_t rank);
+/* Finds the part with this first rank in a complete sum, by the sum's group and row. NULL: there is
+ * none. */
+struct held_part *held_find_sum(struct held *held, uint64_t root, const struct peer_save *save,
+	const struct peer_parity *parity, uint32_t first_rank);
 void held_release(struct held_part *part); /* NULL is fine */
 /* Drops all parts of a root, but those of the save keep (NULL: all) and replicas of saves that are
  * newer in the same run; nothing if keep is no save. Parts in use go with their last release. What
@@ -76,13 +88,15 @@ uint64_t held_used_bytes(struct held *held);
 
 const struct peer_part *held_part_info(const struct held_part *part);
 const struct image *held_part_image(const struct held_part *part);
+/* Returns the number of bytes that can be read: those of the image, or of the sum. */
+uint64_t held_part_size(const struct held_part *part);
 /* Gives a rank's record, encoded, and the size of its arena. An empty blob: no part in the save. */
 void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t **blob,
 	uint32_t *blob_bytes, uint64_t *arena_bytes);
 /* Returns the descriptor of a rank's arena, laid out as its record says; -1: the part is a replica,
  * which has an image only. */
 int held_part_arena(const struct held_part *part, uint32_t rank);
-/* Reads bytes of the image, any of them. PAWL_EINVAL: it does not have them. */
+/* Reads bytes of the image, or of the sum, any of them. PAWL_EINVAL: it does not have them. */
 int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 

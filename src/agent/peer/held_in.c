@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/pages.h"
+#include "ckpt/format/pieces.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,9 +29,7 @@
 
 /* ---- what goes before another comes ---- */
 
-/* Whether a part is of no more use, since all of global is at its peers. Runs have no order: that
- * of what comes now is the newest. */
-static bool is_older(const struct peer_part *info, const struct peer_part *comes,
+bool held_is_older(const struct peer_part *info, const struct peer_part *comes,
 	const struct peer_save *global)
 {
 	if (global->run == 0) {
@@ -40,18 +39,27 @@ static bool is_older(const struct peer_part *info, const struct peer_part *comes
 					     : global->run == comes->save.run;
 }
 
+bool held_goes_before(const struct peer_save *save, const struct peer_save *other,
+	const struct peer_save *comes)
+{
+	bool same_run = save->run == comes->run;
+
+	if (same_run != (other->run == comes->run)) {
+		return same_run;
+	}
+	return same_run ? save->number < other->number : save->number > other->number;
+}
+
+/* Whether a part is a replica of the same ranks, or theirs. */
 static bool is_of_same_ranks(const struct held_part *part, uint64_t root,
 	const struct peer_part *info)
 {
-	return part->root == root && part->info.first_rank == info->first_rank;
+	return part->root == root && part->info.first_rank == info->first_rank &&
+		part->info.parity.k == 0;
 }
 
-/*
- * Finds the replica to drop if more than STAY_MAX, other than of the save that comes, are complete.
- * None of them is older than global, and global itself is not dropped. Of the run of what comes
- * these are saves that were given up: the oldest goes. Else all are of before the ranks began anew,
- * and they went on from the oldest that was whole everywhere: the newest goes.
- */
+/* Finds the replica to drop if more than STAY_MAX, other than of the save that comes, are complete.
+ * None of them is older than global, and global itself is not dropped. */
 static struct held_part **find_surplus(struct held *held, uint64_t root,
 	const struct peer_part *comes, const struct peer_save *global)
 {
@@ -60,21 +68,15 @@ static struct held_part **find_surplus(struct held *held, uint64_t root,
 
 	for (struct held_part **at = &held->parts; *at != NULL; at = &(*at)->next) {
 		const struct peer_save *save = &(*at)->info.save;
-		bool same_run = save->run == comes->save.run;
-		bool best_same = best != NULL && (*best)->info.save.run == comes->save.run;
 
 		if ((*at)->own || !is_of_same_ranks(*at, root, comes) ||
 			peer_save_is(save, &comes->save)) {
 			continue;
 		}
 		n++;
-		if (peer_save_is(save, global)) {
-			continue;
-		}
-		if (best == NULL || (same_run && !best_same) ||
-			(same_run == best_same &&
-				(same_run ? save->number < (*best)->info.save.number
-					  : save->number > (*best)->info.save.number))) {
+		if (!peer_save_is(save, global) &&
+			(best == NULL ||
+				held_goes_before(save, &(*best)->info.save, &comes->save))) {
 			best = at;
 		}
 	}
@@ -89,7 +91,8 @@ static void make_room(struct held *held, uint64_t root, const struct peer_part *
 
 	pthread_mutex_lock(&held->lock);
 	for (struct held_part **at = &held->parts; *at != NULL;) {
-		if (is_of_same_ranks(*at, root, comes) && is_older(&(*at)->info, comes, global)) {
+		if (is_of_same_ranks(*at, root, comes) &&
+			held_is_older(&(*at)->info, comes, global)) {
 			held_unlist(at, &dead);
 		} else {
 			at = &(*at)->next;
@@ -116,14 +119,85 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
 	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Lists what is about to come if all replicas together stay within their budget. */
-static int reserve(struct held_in *in, struct pawl_err *err)
+/* Returns the bytes that all replicas and sums take when what is under way is complete. With
+ * held.lock. */
+static uint64_t count_promised(const struct held *held)
+{
+	uint64_t promised = 0;
+
+	for (const struct held_part *at = held->parts; at != NULL; at = at->next) {
+		promised =
+			add_capped(promised, at->own || at->sum != NULL ? 0 : at->image.size_bytes);
+	}
+	for (const struct held_in *at = held->receiving; at != NULL; at = at->next) {
+		promised = add_capped(promised, at->sum != NULL ? 0 : at->image_bytes);
+	}
+	for (const struct held_sum *at = held->sums; at != NULL; at = at->next) {
+		promised = add_capped(promised, at->size_bytes);
+	}
+	return promised;
+}
+
+/* Cancels what else comes for the same data row of a sum: its host has begun again. With
+ * held.lock. */
+static void cancel_same(struct held *held, const struct held_in *in)
+{
+	for (struct held_in **at = &held->receiving; *at != NULL;) {
+		if ((*at)->sum == in->sum &&
+			(*at)->part->info.parity.index == in->part->info.parity.index) {
+			held_in_cancel(at);
+		} else {
+			at = &(*at)->next;
+		}
+	}
+}
+
+/* Lists what is about to come, if promised bytes stay within the budget. A part for a sum that is
+ * listed joins it; *surplus is the sum that was made for it then. With held.lock. */
+static void list_in(struct held_in *in, struct held_sum **surplus)
+{
+	struct held *held = in->held;
+
+	if (in->sum != NULL) {
+		struct held_sum *same = held_sum_find(held, in->part);
+
+		*surplus = same != NULL ? in->sum : NULL;
+		if (same == NULL) {
+			in->sum->next = held->sums;
+			held->sums = in->sum;
+		} else {
+			in->sum = same;
+			cancel_same(held, in);
+		}
+		in->sum->refs++;
+		if (!in->sum->complete && in->image_bytes > in->sum->size_bytes) {
+			in->sum->size_bytes = in->image_bytes;
+		}
+	}
+	in->next = held->receiving;
+	held->receiving = in;
+}
+
+/* Returns the bytes by which what is promised grows. With held.lock. */
+static uint64_t count_more(const struct held_in *in)
+{
+	const struct held_sum *same = in->sum != NULL ? held_sum_find(in->held, in->part) : NULL;
+	uint64_t has_bytes = same != NULL ? same->size_bytes : 0;
+
+	return in->image_bytes > has_bytes ? in->image_bytes - has_bytes : 0;
+}
+
+/* Lists what is about to come if all replicas and sums together stay within their budget. */
+static int reserve(struct held_in *in, const struct peer_save *global, struct pawl_err *err)
 {
 	struct held *held = in->held;
 	struct tier_limits limits = {.asked = 0};
-	uint64_t promised = in->image_bytes;
+	struct held_sum *surplus = NULL;
+	struct held_part *dead = NULL;
+	uint64_t promised;
 	uint64_t used;
 	uint64_t budget;
+	int rv = 0;
 
 	tier_limits_read(&limits);
 	used = held_used_bytes(held);
@@ -131,27 +205,28 @@ static int reserve(struct held_in *in, struct pawl_err *err)
 	limits.cgroup = add_capped(limits.cgroup, used);
 	budget = tier_budget(&limits);
 	pthread_mutex_lock(&held->lock);
-	for (const struct held_part *at = held->parts; at != NULL; at = at->next) {
-		promised = add_capped(promised, at->own ? 0 : at->image.size_bytes);
+	if (in->sum != NULL) {
+		rv = held_sum_make_room(held, in->part, global, &dead, err);
 	}
-	for (const struct held_in *at = held->receiving; at != NULL; at = at->next) {
-		promised = add_capped(promised, at->image_bytes);
-	}
-	if (promised <= budget) {
-		in->next = held->receiving;
-		held->receiving = in;
+	promised = add_capped(count_promised(held), count_more(in));
+	if (rv == 0 && promised <= budget) {
+		list_in(in, &surplus);
 	}
 	pthread_mutex_unlock(&held->lock);
-	if (promised > budget) {
+	held_free_all(dead);
+	if (surplus != NULL) {
+		held_sum_release(surplus);
+	}
+	if (rv == 0 && promised > budget) {
 		return pawl_err_set(err, PAWL_ENOMEM,
-			"%s: a replica of %" PRIu64
-			" MiB does not fit: replicas would have %" PRIu64
+			"%s: a %s of %" PRIu64 " MiB does not fit: replicas would have %" PRIu64
 			" MiB, and may have %" PRIu64
 			" MiB, half of the memory available; keep fewer, or none (replicas=0)",
-			in->part->info.tag, add_capped(in->image_bytes, MIB - 1) / MIB,
+			in->part->info.tag, in->sum != NULL ? "sum" : "replica",
+			add_capped(in->image_bytes, MIB - 1) / MIB,
 			add_capped(promised, MIB - 1) / MIB, budget / MIB);
 	}
-	return 0;
+	return rv;
 }
 
 static int make_memory(struct held_in *in, struct pawl_err *err)
@@ -160,6 +235,9 @@ static int make_memory(struct held_in *in, struct pawl_err *err)
 
 	if (in->image_bytes == 0) {
 		return 0;
+	}
+	if (in->sum != NULL) {
+		return held_sum_map(in->sum, in->image_bytes, err);
 	}
 	part->fd = FAULT_SYS("held.create", memfd_create("pawl-replica", MFD_CLOEXEC));
 	if (part->fd < 0) {
@@ -189,6 +267,17 @@ static void drop_memory(struct held_in *in)
 	}
 }
 
+/* Makes what a part for a sum needs. */
+static int prepare_sum(struct held_in *in, struct pawl_err *err)
+{
+	in->buffer = FAULT_MEM("held.buffer", malloc(CKPT_CHUNK));
+	if (in->buffer == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to receive a part of a sum",
+			in->part->info.tag);
+	}
+	return held_sum_make(&in->sum, in->held, in->part, err);
+}
+
 int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 	const struct peer_part *part, const struct peer_save *global, uint64_t image_bytes,
 	struct pawl_err *err)
@@ -210,8 +299,12 @@ int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 	in->part = made;
 	in->image_bytes = image_bytes;
 	pthread_mutex_init(&in->lock, NULL);
-	make_room(held, root, part, global);
-	rv = reserve(in, err);
+	if (part->parity.k != 0) {
+		rv = prepare_sum(in, err);
+	} else {
+		make_room(held, root, part, global);
+	}
+	rv = rv == 0 ? reserve(in, global, err) : rv;
 	if (rv == 0) {
 		pthread_mutex_lock(&in->lock);
 		rv = in->canceled ? 0 : make_memory(in, err);
@@ -264,6 +357,9 @@ static int list_pieces(struct held_in *in, struct pawl_err *err)
 			"%s: the records list %" PRIu64 " bytes, and %" PRIu64 " were promised",
 			part->info.tag, part->image.size_bytes, in->image_bytes);
 	}
+	if (rv == 0 && in->sum != NULL) {
+		rv = held_sum_begin(in->sum, part->info.parity.index, in->records_crc, err);
+	}
 	return rv;
 }
 
@@ -287,6 +383,7 @@ static int take_record(struct held_in *in, uint32_t rank, uint64_t arena_bytes, 
 		return wire_out_error(&entry->held.blob, "the record of a replica", err);
 	}
 	entry->arena_bytes = arena_bytes;
+	in->records_crc = crc32c(in->records_crc, blob, blob_bytes);
 	rv = held_entry_decode(part, in->records_n, err);
 	if (rv == 0 && ++in->records_n == part->info.ranks) {
 		rv = list_pieces(in, err);
@@ -313,16 +410,38 @@ static int damage_error(const struct held_in *in, const struct record_part *part
 		piece->file_off, piece->file_off + piece->len_bytes);
 }
 
+/* All of the piece under way has come: it must be what was sent, and is added to the sum. */
+static int end_piece(struct held_in *in, const uint8_t *bytes, struct pawl_err *err)
+{
+	const struct held_part *part = in->part;
+	int rv = 0;
+
+	if (in->crc != in->piece.crc) {
+		const struct record_part *damaged =
+			&part->records[in->piece.rank]->parts[in->piece.part];
+
+		return damage_error(in, damaged, &damaged->pieces[in->piece.piece], err);
+	}
+	pthread_mutex_lock(&in->lock);
+	if (in->sum != NULL && !in->canceled) {
+		rv = held_sum_add(in->sum, part->info.parity.index, in->piece.off, bytes,
+			in->piece.len_bytes, err);
+	}
+	pthread_mutex_unlock(&in->lock);
+	return rv;
+}
+
 /* Verifies the pieces that end in these bytes, which come behind those received so far. */
 static int verify(struct held_in *in, const uint8_t *bytes, size_t len_bytes, struct pawl_err *err)
 {
-	const struct held_part *part = in->part;
+	int rv = 0;
 
-	while (len_bytes > 0) {
+	while (rv == 0 && len_bytes > 0) {
+		const uint8_t *whole = in->buffer;
 		size_t n;
 
 		if (in->piece_bytes == in->piece.len_bytes) {
-			bool found = image_next(&part->image, &in->at, &in->piece);
+			bool found = image_next(&in->part->image, &in->at, &in->piece);
 
 			ASSERT(found); /* the bytes are within the image */
 			in->piece_bytes = 0;
@@ -330,18 +449,20 @@ static int verify(struct held_in *in, const uint8_t *bytes, size_t len_bytes, st
 		}
 		n = in->piece.len_bytes - in->piece_bytes;
 		n = n < len_bytes ? n : len_bytes;
+		if (n == in->piece.len_bytes) {
+			whole = bytes;
+		} else if (in->sum != NULL) {
+			memcpy(in->buffer + in->piece_bytes, bytes, n);
+		}
 		in->crc = crc32c(in->crc, bytes, n);
 		in->piece_bytes += (uint32_t)n;
 		bytes += n;
 		len_bytes -= n;
-		if (in->piece_bytes == in->piece.len_bytes && in->crc != in->piece.crc) {
-			const struct record_part *damaged =
-				&part->records[in->piece.rank]->parts[in->piece.part];
-
-			return damage_error(in, damaged, &damaged->pieces[in->piece.piece], err);
+		if (in->piece_bytes == in->piece.len_bytes) {
+			rv = end_piece(in, whole, err);
 		}
 	}
-	return 0;
+	return rv;
 }
 
 /* Puts bytes in their place, unless the memory is gone. Pages are made present many at a time. */
@@ -385,7 +506,9 @@ static int take_bytes(struct held_in *in, uint64_t off, const void *bytes, size_
 	}
 	rv = verify(in, bytes, len_bytes, err);
 	if (rv == 0 && len_bytes > 0) {
-		store_bytes(in, off, bytes, len_bytes);
+		if (in->sum == NULL) {
+			store_bytes(in, off, bytes, len_bytes);
+		}
 		in->received = received + len_bytes;
 	}
 	return rv;
@@ -423,10 +546,12 @@ static bool publish(struct held_in *in)
 
 	pthread_mutex_lock(&held->lock);
 	listed = unlist_in(in);
-	if (listed) {
+	if (listed && in->sum != NULL) {
+		held_sum_end(in->sum, in->part, &dead);
+	} else if (listed) {
 		held_list_part(in->part, &dead);
-		in->part = NULL;
 	}
+	in->part = listed ? NULL : in->part;
 	pthread_mutex_unlock(&held->lock);
 	held_free_all(dead);
 	return listed;
@@ -471,7 +596,11 @@ void held_in_close(struct held_in *in)
 	unlist_in(in);
 	pthread_mutex_unlock(&in->held->lock);
 	drop_memory(in); /* nobody else can reach it any more */
+	if (in->sum != NULL) {
+		held_sum_release(in->sum);
+	}
 	held_part_free(in->part);
+	free(in->buffer);
 	pthread_mutex_destroy(&in->lock);
 	free(in);
 }

@@ -2,6 +2,7 @@
  * for both. The blob, if a kind has one, is its last field. Pure. */
 #include "agent/peer/peer_msg.h"
 
+#include "agent/peer/parity.h"
 #include "base/assert.h"
 #include "base/crc.h"
 #include "base/err.h"
@@ -95,6 +96,15 @@ static void code_save(struct coder *c, struct peer_save *save)
 	code_u64(c, &save->number);
 }
 
+static void code_parity(struct coder *c, struct peer_parity *parity)
+{
+	code_u32(c, &parity->group);
+	code_u32(c, &parity->k);
+	code_u32(c, &parity->m);
+	code_u32(c, &parity->row);
+	code_u32(c, &parity->index);
+}
+
 static void code_part(struct coder *c, struct peer_part *part)
 {
 	code_save(c, &part->save);
@@ -103,6 +113,7 @@ static void code_part(struct coder *c, struct peer_part *part)
 	code_u32(c, &part->world);
 	code_u32(c, &part->first_rank);
 	code_u32(c, &part->ranks);
+	code_parity(c, &part->parity);
 }
 
 /* ---- limits ---- */
@@ -135,7 +146,8 @@ static bool is_part(const struct peer_part *part)
 {
 	return part->save.run != 0 && is_tag(part->tag) && part->world <= PEER_RANKS_MAX &&
 		part->ranks >= 1 && part->ranks <= part->world &&
-		part->first_rank <= part->world - part->ranks;
+		part->first_rank <= part->world - part->ranks &&
+		peer_parity_is_valid(&part->parity, part->first_rank);
 }
 
 /* Whether a blob is bytes of an image, from off on. */
@@ -205,6 +217,7 @@ static void code_held(struct coder *c, struct peer_msg *m)
 	code_u64(c, &m->root);
 	code_save(c, &m->part.save);
 	code_u32(c, &m->part.first_rank);
+	code_parity(c, &m->part.parity);
 }
 
 static void code_note(struct coder *c, struct peer_msg *m)
@@ -331,7 +344,9 @@ static bool is_valid(const struct peer_msg *m)
 	case PEER_GET_RECORDS:
 	case PEER_GET:
 		return m->root != 0 && m->part.save.run != 0 &&
-			m->part.first_rank < PEER_RANKS_MAX && m->off <= UINT64_MAX - m->len_bytes;
+			m->part.first_rank < PEER_RANKS_MAX &&
+			peer_parity_is_valid(&m->part.parity, m->part.first_rank) &&
+			m->off <= UINT64_MAX - m->len_bytes;
 	case PEER_PUT_RECORD:
 	case PEER_RECORD:
 		return m->rank < PEER_RANKS_MAX;
@@ -365,6 +380,17 @@ uint64_t peer_root(const char *path)
 bool peer_save_is(const struct peer_save *a, const struct peer_save *b)
 {
 	return a->run != 0 && a->run == b->run && a->number == b->number;
+}
+
+bool peer_parity_is_valid(const struct peer_parity *parity, uint32_t first_rank)
+{
+	if (parity->k == 0) {
+		return parity->group == 0 && parity->m == 0 && parity->row == 0 &&
+			parity->index == 0;
+	}
+	return parity->group <= first_rank && parity->k <= PARITY_DATA_MAX &&
+		parity->index < parity->k && parity->m <= PARITY_ROWS_MAX &&
+		parity->row < parity->m;
 }
 
 static void put(struct wire_out *out, const struct peer_msg *msg, bool head)

@@ -31,16 +31,17 @@ enum peer_kind {
 	/* root, save: the newest announced one that the client knows, global: the newest global one
 	 * that it knows. Answered by PEER_ROUND when either is newer, or after a while. */
 	PEER_NEXT,
-	PEER_DONE,       /* root, part, code, text: the part is at all its peers, or failed */
-	PEER_PUT,        /* root, part, global, len_bytes: image. A part follows */
+	PEER_DONE, /* root, part, code, text: the part is at all its peers, or failed */
+	/* root, part, global, len_bytes: image. A part follows; with parity, for a sum */
+	PEER_PUT,
 	PEER_PUT_RECORD, /* rank, size_bytes, crc, blob: record of a rank, in order of ranks */
 	PEER_PUT_BYTES,  /* off, blob: bytes of the image, in order */
 	PEER_PUT_END,    /* answered by the first error since PEER_PUT, or PEER_OK */
 	PEER_LIST,       /* root. Answered by PEER_LISTED */
-	/* root, part: save, first_rank. Answered by a PEER_RECORD for each rank of the part */
+	/* root, part: save, first_rank, parity. Answered by a PEER_RECORD for each rank */
 	PEER_GET_RECORDS,
-	/* root, part: save, first_rank; off, len_bytes: of the image. Answered by PEER_BYTES
-	 * messages, in order, until all bytes are there */
+	/* root, part: save, first_rank, parity; off, len_bytes: of the image, or of the sum.
+	 * Answered by PEER_BYTES messages, in order, until all bytes are there */
 	PEER_GET,
 	PEER_NOTE_WRITE,  /* root, path, blob */
 	PEER_NOTE_READ,   /* root, path. Answered by PEER_NOTE */
@@ -63,7 +64,17 @@ struct peer_save {
 	uint64_t number; /* number in that run; grows with each save */
 };
 
-/* What the ranks of one host hold of a save. */
+/* A sum over the parts of a group of hosts, in which a part is one of k data rows (parity.h). */
+struct peer_parity {
+	uint32_t group; /* lowest first rank of the group's hosts */
+	uint32_t k;     /* number of hosts in the group, at most PARITY_DATA_MAX; 0: no sum */
+	uint32_t m;     /* number of sums of the group, at most PARITY_ROWS_MAX */
+	uint32_t row;   /* number of this sum, below m */
+	uint32_t index; /* number of the part's host in the group, below k */
+};
+
+/* What the ranks of one host hold of a save. Somebody holds it as it is, or, with parity, a sum in
+ * which it is. A sum is listed once for each of its parts. */
 struct peer_part {
 	struct peer_save save;
 	uint64_t step;          /* training step */
@@ -71,6 +82,7 @@ struct peer_part {
 	uint32_t world;         /* ranks of the job */
 	uint32_t first_rank;    /* lowest rank of the part */
 	uint32_t ranks;         /* number of ranks, consecutive; at least 1 */
+	struct peer_parity parity;
 };
 
 /* A message; each kind uses the fields that it names, the rest is zero. */
@@ -99,6 +111,8 @@ struct peer_msg {
 uint64_t peer_root(const char *path);
 /* Whether both are the same save, and none is "none". */
 bool peer_save_is(const struct peer_save *a, const struct peer_save *b);
+/* Whether these numbers can be those of a part with this first rank. */
+bool peer_parity_is_valid(const struct peer_parity *parity, uint32_t first_rank);
 
 /* Appends a message, header and body. Check out->failed afterwards. */
 void peer_msg_put(struct wire_out *out, const struct peer_msg *msg);

@@ -190,9 +190,12 @@ static int send_image(struct peers_conn *conn, const struct held_part *part,
 
 static int serve_get(struct peers_conn *conn, const struct peer_msg *msg, struct pawl_err *err)
 {
-	struct held_part *part =
-		held_find(conn->peers->held, msg->root, &msg->part.save, msg->part.first_rank);
-	uint64_t size_bytes = part ? held_part_image(part)->size_bytes : 0;
+	struct held *held = conn->peers->held;
+	const struct peer_part *asked = &msg->part;
+	struct held_part *part = asked->parity.k == 0
+		? held_find(held, msg->root, &asked->save, asked->first_rank)
+		: held_find_sum(held, msg->root, &asked->save, &asked->parity, asked->first_rank);
+	uint64_t size_bytes = part ? held_part_size(part) : 0;
 	int rv;
 
 	if (!part || held_part_info(part)->first_rank != msg->part.first_rank) {

@@ -5,6 +5,9 @@
  * seat goes to a host whose domain is not in the group yet, of the domain that has most hosts
  * without a seat: so no group has two hosts of a domain before that cannot be avoided. In the last
  * group, the ring, a host passes over those of its own domain as long as there are enough others.
+ *
+ * For sums, hosts take seats in rounds through all domains. Groups are consecutive seats, and the
+ * hosts on the seats behind a group hold its sums.
  */
 #include "agent/peer/place.h"
 
@@ -111,4 +114,65 @@ uint32_t place_replicas(const struct peer_map *map, uint32_t host, uint32_t repl
 	}
 	ASSERT(found == replicas);
 	return found;
+}
+
+/* ---- sums ---- */
+
+/* Orders the hosts in rounds through all domains, in the order of the domains' first hosts:
+ * neighbours are of different domains until only large ones have hosts left. */
+static void deal_seats(struct seating *seating)
+{
+	uint32_t dealt[PEER_HOSTS_MAX] = {0}; /* for each domain, hosts that have a round */
+	uint32_t keys[PEER_HOSTS_MAX];        /* for each seat, the host's round and domain */
+
+	for (uint32_t i = 0; i < seating->n; i++) {
+		uint32_t host = seating->hosts[i];
+		uint32_t domain = seating->domain[host];
+		uint32_t key = dealt[domain]++ * PEER_HOSTS_MAX + domain;
+		uint32_t seat = i;
+
+		for (; seat > 0 && keys[seat - 1] > key; seat--) {
+			keys[seat] = keys[seat - 1];
+			seating->hosts[seat] = seating->hosts[seat - 1];
+		}
+		keys[seat] = key;
+		seating->hosts[seat] = host;
+	}
+}
+
+bool place_parity(const struct peer_map *map, uint32_t host, uint32_t m, struct place_group *group)
+{
+	struct seating seating;
+	uint32_t seat = 0;
+	uint32_t first; /* first seat of the group */
+	uint32_t hosts; /* number of hosts in it */
+	uint32_t k;
+
+	ASSERT(map->n <= PEER_HOSTS_MAX && host < map->n && m <= PLACE_REPLICAS_MAX);
+	find_domains(&seating, map);
+	if (map->hosts[host].address[0] == '\0' || seating.n < PLACE_PARITY_HOSTS ||
+		seating.n <= m || m == 0) {
+		return false;
+	}
+	deal_seats(&seating);
+	while (seating.hosts[seat] != host) {
+		seat++;
+	}
+	k = seating.n - m < PLACE_PARITY_K ? seating.n - m : PLACE_PARITY_K;
+	ASSERT(k > 0);
+	first = seat - seat % k;
+	hosts = seating.n - first < k ? seating.n - first : k;
+	*group = (struct place_group){
+		.parity = {.group = UINT32_MAX, .k = hosts, .m = m, .index = seat - first}};
+	for (uint32_t i = 0; i < hosts; i++) {
+		uint32_t rank = map->hosts[seating.hosts[first + i]].first_rank;
+
+		if (rank < group->parity.group) {
+			group->parity.group = rank;
+		}
+	}
+	for (uint32_t row = 0; row < m; row++) {
+		group->holders[row] = seating.hosts[(first + hosts + row) % seating.n];
+	}
+	return true;
 }

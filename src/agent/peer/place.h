@@ -1,5 +1,5 @@
 /*
- * Chooses the hosts that hold the replicas of a host's part. Pure.
+ * Chooses the hosts that hold the replicas of a host's part, or the sums in which it is. Pure.
  *
  * The rule: hosts are divided into groups of replicas + 1 that hold each other's parts (Gemini,
  * SOSP 2023, section 4: disjoint groups lose data for the fewest sets of lost hosts); the rest of
@@ -12,6 +12,8 @@
 #include "agent/peer/peer_msg.h"
 
 #define PLACE_REPLICAS_MAX 8u
+#define PLACE_PARITY_HOSTS 4u /* hosts with links from which on sums save memory */
+#define PLACE_PARITY_K     8u /* hosts in a group of sums, at most: a restore reads so many */
 
 /* A host of the run, as all hosts of the run know it. */
 struct peer_host {
@@ -40,5 +42,25 @@ struct peer_map {
  */
 uint32_t place_replicas(const struct peer_map *map, uint32_t host, uint32_t replicas,
 	uint32_t peers[PLACE_REPLICAS_MAX]);
+
+/* The sums in which a host's part is. */
+struct place_group {
+	/* The part's place in the first sum; in the others only the row differs. */
+	struct peer_parity parity;
+	uint32_t holders[PLACE_REPLICAS_MAX]; /* for each sum, the host that holds it */
+};
+
+/*
+ * Chooses the m sums in which the part of host is to be; returns false if whole replicas are to be
+ * held in their place: there are fewer than PLACE_PARITY_HOSTS hosts with links, or no more than m,
+ * or this one has none, or m is 0. The same on all hosts.
+ *
+ * The n hosts with links are in groups of k, the lesser of PLACE_PARITY_K and n - m; the last one
+ * may be smaller. A group's sums are held by m different hosts outside of the group: whichever m
+ * hosts are lost, at least k of the k + m rows are left. No host holds more than m sums, nor more
+ * than 2 if m is at most k. A group and its holders are of different failure domains as far as
+ * there are enough, equally large ones.
+ */
+bool place_parity(const struct peer_map *map, uint32_t host, uint32_t m, struct place_group *group);
 
 #endif

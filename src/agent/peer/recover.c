@@ -3,7 +3,8 @@
  *
  * Sorted by save and ranks, the parts of a save are consecutive, and it is whole if they are a row
  * of equal or adjacent ranges from rank 0 to the last: a part that overlaps others does not count,
- * nor do those, so some rank would be missing.
+ * nor do those, so some rank would be missing. Parts that are in sums only must be in groups of
+ * which enough is held.
  */
 #include "agent/peer/recover.h"
 
@@ -15,7 +16,24 @@ static int compare(uint64_t a, uint64_t b)
 	return a < b ? -1 : a > b;
 }
 
-/* Orders by save, ranks and host, the part's own host first. */
+/* One part of a save, and where it is held. */
+struct found_part {
+	const struct recover_held *first; /* entries for the part, as it is before those in sums */
+	uint32_t n;                       /* number of entries */
+	bool as_it_is;                    /* somebody holds the part itself */
+	const struct peer_parity *parity; /* place in the group; NULL: in no sum */
+};
+
+/* A save, sorted. */
+struct found_save {
+	const struct recover_held *held;
+	uint32_t held_n;
+	struct found_part parts[PEER_PARTS_MAX];
+	uint32_t parts_n;
+};
+
+/* Orders by save and ranks; what is in sums, by their rows, behind what is not; then by host, the
+ * part's own host first. */
 static int compare_held(const void *a, const void *b)
 {
 	const struct recover_held *x = a;
@@ -25,6 +43,8 @@ static int compare_held(const void *a, const void *b)
 	order = order != 0 ? order : compare(x->part.save.number, y->part.save.number);
 	order = order != 0 ? order : compare(x->part.first_rank, y->part.first_rank);
 	order = order != 0 ? order : compare(x->part.ranks, y->part.ranks);
+	order = order != 0 ? order : compare(x->part.parity.k != 0, y->part.parity.k != 0);
+	order = order != 0 ? order : compare(x->part.parity.row, y->part.parity.row);
 	order = order != 0 ? order
 			   : compare(x->host != x->part.first_rank, y->host != y->part.first_rank);
 	return order != 0 ? order : compare(x->host, y->host);
@@ -36,7 +56,8 @@ static bool is_possible(const struct recover_held *held, uint32_t world)
 	const struct peer_part *part = &held->part;
 
 	return part->save.run != 0 && part->world == world && part->ranks >= 1 &&
-		part->ranks <= world && part->first_rank <= world - part->ranks;
+		part->ranks <= world && part->first_rank <= world - part->ranks &&
+		peer_parity_is_valid(&part->parity, part->first_rank);
 }
 
 static bool is_same_ranks(const struct peer_part *a, const struct peer_part *b)
@@ -44,31 +65,137 @@ static bool is_same_ranks(const struct peer_part *a, const struct peer_part *b)
 	return a->first_rank == b->first_rank && a->ranks == b->ranks;
 }
 
-/* Returns the number of different parts among n of one save, if together they are all ranks and
- * agree on what they are; else 0. */
-static uint32_t count_parts(const struct recover_held *held, uint32_t n, uint32_t world)
-{
-	const struct peer_part *before = NULL;
-	uint32_t next = 0; /* lowest rank that no part has yet */
-	uint32_t parts = 0;
+/* ---- groups of sums ---- */
 
+/* Whether a host that lists a part as in a sum lists all parts of that sum. */
+static bool is_listed_whole(const struct found_save *save, const struct recover_held *in_sum)
+{
+	const struct peer_parity *sum = &in_sum->part.parity;
+	uint64_t seen = 0; /* bit set of indices */
+
+	for (uint32_t i = 0; i < save->held_n; i++) {
+		const struct peer_parity *other = &save->held[i].part.parity;
+
+		if (other->k != 0 && other->group == sum->group && other->row == sum->row &&
+			save->held[i].host == in_sum->host) {
+			seen |= 1ull << other->index;
+		}
+	}
+	return seen == (1ull << sum->k) - 1;
+}
+
+/* Returns the next entry, from this one on, by which a part is in a sum of another row than `row`
+ * that counts. NULL: there is none. */
+static const struct recover_held *next_sum(const struct found_save *save,
+	const struct found_part *part, const struct recover_held *from, uint32_t row)
+{
+	for (; from < part->first + part->n; from++) {
+		if (from->part.parity.k != 0 && from->part.parity.row != row &&
+			is_listed_whole(save, from)) {
+			return from;
+		}
+	}
+	return NULL;
+}
+
+/* Whether a part that nobody holds as it is can be rebuilt: k rows of its group are there. */
+static bool can_rebuild(const struct found_save *save, const struct found_part *part)
+{
+	const struct recover_held *sum = next_sum(save, part, part->first, UINT32_MAX);
+	uint32_t rows = 0;
+
+	for (uint32_t i = 0; i < save->parts_n; i++) {
+		const struct found_part *other = &save->parts[i];
+
+		rows += other->as_it_is && other->parity != NULL &&
+			other->parity->group == part->parity->group;
+	}
+	for (; sum != NULL; sum = next_sum(save, part, sum, sum->part.parity.row)) {
+		rows++;
+	}
+	return rows >= part->parity->k;
+}
+
+/* Whether two parts can be of the same save, as far as their groups go. */
+static bool agree(const struct peer_parity *a, const struct peer_parity *b)
+{
+	return a == NULL || b == NULL || a->group != b->group ||
+		(a->k == b->k && a->m == b->m && a->index != b->index);
+}
+
+static bool is_same_place(const struct peer_parity *a, const struct peer_parity *b)
+{
+	return a->group == b->group && a->k == b->k && a->m == b->m && a->index == b->index;
+}
+
+/* Whether every part is held, or can be rebuilt, and no two entries disagree on the groups. */
+static bool is_whole(const struct found_save *save)
+{
+	for (uint32_t i = 0; i < save->parts_n; i++) {
+		const struct found_part *part = &save->parts[i];
+
+		for (uint32_t j = 0; j < i; j++) {
+			if (!agree(part->parity, save->parts[j].parity)) {
+				return false;
+			}
+		}
+		for (uint32_t j = 0; j < part->n; j++) {
+			const struct peer_parity *parity = &part->first[j].part.parity;
+
+			if (parity->k != 0 && !is_same_place(parity, part->parity)) {
+				return false;
+			}
+		}
+	}
+	for (uint32_t i = 0; i < save->parts_n; i++) {
+		if (!save->parts[i].as_it_is && !can_rebuild(save, &save->parts[i])) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- a save ---- */
+
+static void add_entry(struct found_part *part, const struct recover_held *entry)
+{
+	part->first = part->n == 0 ? entry : part->first;
+	part->n++;
+	if (entry->part.parity.k == 0) {
+		part->as_it_is = true;
+	} else if (part->parity == NULL) {
+		part->parity = &entry->part.parity;
+	}
+}
+
+/* Finds the different parts in n entries of one save. Returns whether together they are all ranks,
+ * and agree on what they are. */
+static bool find_parts(struct found_save *save, const struct recover_held *held, uint32_t n,
+	uint32_t world)
+{
+	struct found_part *last = NULL;
+	uint32_t next = 0; /* lowest rank that no part has yet */
+
+	save->held = held;
+	save->held_n = n;
+	save->parts_n = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct peer_part *part = &held[i].part;
 
 		if (part->step != held->part.step || strcmp(part->tag, held->part.tag) != 0) {
-			return 0;
+			return false;
 		}
-		if (before != NULL && is_same_ranks(before, part)) {
-			continue;
+		if (last == NULL || !is_same_ranks(&last->first->part, part)) {
+			if (part->first_rank != next || save->parts_n == PEER_PARTS_MAX) {
+				return false;
+			}
+			next = part->first_rank + part->ranks;
+			last = &save->parts[save->parts_n++];
+			*last = (struct found_part){.n = 0};
 		}
-		if (part->first_rank != next) {
-			return 0;
-		}
-		next = part->first_rank + part->ranks;
-		before = part;
-		parts++;
+		add_entry(last, &held[i]);
 	}
-	return next == world ? parts : 0;
+	return next == world && is_whole(save);
 }
 
 /* Whether a save is to be preferred to the plan's. */
@@ -81,35 +208,51 @@ static bool is_better(const struct peer_part *part, const struct recover_plan *p
 	return !plan->found || order > 0;
 }
 
-/* Plans to restore the save of these n parts, of which so many are different. */
-static void fill(struct recover_plan *plan, const struct recover_held *held, uint32_t n,
-	uint32_t parts)
+static void add_source(struct recover_plan *plan, const struct recover_held *held)
 {
-	uint32_t most = PEER_PARTS_MAX / parts; /* hosts for a part */
-	uint32_t hosts = 0;                     /* hosts listed for the part */
+	plan->sources[plan->sources_n++] = (struct recover_source){.host = held->host,
+		.first_rank = held->part.first_rank,
+		.ranks = held->part.ranks,
+		.parity = held->part.parity};
+}
+
+/* Adds the hosts of a part, at most so many. */
+static void add_sources(struct recover_plan *plan, const struct found_save *save,
+	const struct found_part *part, uint32_t most)
+{
+	const struct recover_held *sum = next_sum(save, part, part->first, UINT32_MAX);
+	const struct recover_held *at = part->first;
+
+	for (; at < part->first + part->n && at->part.parity.k == 0 && most > 0; at++) {
+		if (at == part->first || at[-1].host != at->host) {
+			add_source(plan, at);
+			most--;
+		}
+	}
+	for (; sum != NULL && most > 0; sum = next_sum(save, part, sum, sum->part.parity.row)) {
+		add_source(plan, sum);
+		most--;
+	}
+}
+
+static void fill(struct recover_plan *plan, const struct found_save *save)
+{
+	const struct peer_part *part = &save->held->part;
 
 	plan->found = true;
-	plan->save = held->part.save;
-	plan->step = held->part.step;
-	memcpy(plan->tag, held->part.tag, sizeof(plan->tag));
+	plan->save = part->save;
+	plan->step = part->step;
+	memcpy(plan->tag, part->tag, sizeof(plan->tag));
 	plan->sources_n = 0;
-	for (uint32_t i = 0; i < n; i++) {
-		bool same = i > 0 && is_same_ranks(&held[i - 1].part, &held[i].part);
-
-		hosts = same ? hosts : 0;
-		if (hosts < most && !(same && held[i - 1].host == held[i].host)) {
-			plan->sources[plan->sources_n++] =
-				(struct recover_source){.host = held[i].host,
-					.first_rank = held[i].part.first_rank,
-					.ranks = held[i].part.ranks};
-			hosts++;
-		}
+	for (uint32_t i = 0; i < save->parts_n; i++) {
+		add_sources(plan, save, &save->parts[i], PEER_PARTS_MAX / save->parts_n);
 	}
 }
 
 void recover_choose(struct recover_held *held, uint32_t held_n, uint32_t world, bool has_step,
 	uint64_t step, struct recover_plan *plan)
 {
+	struct found_save save;
 	uint32_t n = 0; /* parts that are possible, at the front */
 	uint32_t end;
 
@@ -125,16 +268,14 @@ void recover_choose(struct recover_held *held, uint32_t held_n, uint32_t world, 
 	qsort(held, n, sizeof(*held), compare_held);
 	for (uint32_t i = 0; i < n; i = end) {
 		const struct recover_held *first = &held[i];
-		uint32_t parts;
 
 		end = i;
 		while (end < n && peer_save_is(&held[end].part.save, &first->part.save)) {
 			end++;
 		}
-		parts = count_parts(first, end - i, world);
-		if (parts > 0 && parts <= PEER_PARTS_MAX &&
-			(!has_step || first->part.step == step) && is_better(&first->part, plan)) {
-			fill(plan, first, end - i, parts);
+		if ((!has_step || first->part.step == step) && is_better(&first->part, plan) &&
+			find_parts(&save, first, end - i, world)) {
+			fill(plan, &save);
 		}
 	}
 }

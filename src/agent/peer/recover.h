@@ -16,6 +16,8 @@ struct recover_held {
 struct recover_source {
 	uint32_t host;              /* lowest rank of the host */
 	uint32_t first_rank, ranks; /* the part */
+	/* k 0: the host holds the part; else a sum from which it can be rebuilt */
+	struct peer_parity parity;
 };
 
 struct recover_plan {
@@ -24,8 +26,9 @@ struct recover_plan {
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
 	uint32_t sources_n;
-	/* Every host that holds a part, ordered by first_rank; a part's own host comes first, then
-	 * the others in order. At most PEER_PARTS_MAX / (number of parts) hosts for a part. */
+	/* Every host that holds a part, or a sum in which it is, ordered by first_rank; the hosts
+	 * that hold the part itself come first, its own before the others, then one host for each
+	 * sum, by their rows. At most PEER_PARTS_MAX / (number of parts) sources for a part. */
 	struct recover_source sources[PEER_PARTS_MAX];
 };
 
@@ -33,7 +36,10 @@ struct recover_plan {
  * Finds the save of the highest step (among those the highest number, then the highest run) of
  * which every rank of world is in some part; parts of another world, or that overlap without being
  * of the same ranks, do not count. With has_step, of that step only. Parts of one save that
- * disagree on step or tag make it no candidate. Sorts held.
+ * disagree on step or tag, or on the groups of its sums, make it no candidate. Sorts held.
+ *
+ * A part that nobody holds counts if it is in a sum, and at least k of the group's k parts and m
+ * sums are held. A sum of which a part is not listed does not count.
  */
 void recover_choose(struct recover_held *held, uint32_t held_n, uint32_t world, bool has_step,
 	uint64_t step, struct recover_plan *plan);

@@ -365,6 +365,13 @@ int replicator_start(struct replicator **out, struct peers *peers, struct loop *
 	return 0;
 }
 
+void replicator_use_parity(struct replicator *replicator)
+{
+	pthread_mutex_lock(&replicator->lock);
+	replicator->parity = true;
+	pthread_mutex_unlock(&replicator->lock);
+}
+
 void replicator_stop(struct replicator *replicator)
 {
 	if (!replicator) {

@@ -1,6 +1,7 @@
 /*
- * Sends this host's parts of committed saves to the hosts that hold its replicas: a thread for each
- * root. The rounds (rounds.h) say which save; the leader announces its newest committed one.
+ * Sends this host's parts of committed saves to the hosts that hold its replicas, or the sums in
+ * which they are: a thread for each root. The rounds (rounds.h) say which save; the leader
+ * announces its newest committed one.
  *
  * Functions are for the loop's thread; none blocks for longer than a copy of one record.
  */
@@ -34,6 +35,9 @@ struct replicate_status {
 /* Starts the thread. It calls loop_wake(loop) when the status has changed. */
 int replicator_start(struct replicator **out, struct peers *peers, struct loop *loop, uint64_t root,
 	uint32_t replicas, struct pawl_err *err);
+/* From the next map on, has as many sums kept as else replicas (place.h), where there are enough
+ * hosts. The same on all hosts. */
+void replicator_use_parity(struct replicator *replicator);
 /* Ends the thread; the loop may be closed. NULL is fine. */
 void replicator_stop(struct replicator *replicator);
 /* The hosts of the run that is in force; NULL: there is none. What was offered before is

@@ -43,9 +43,10 @@ struct replicate_turn {
 	uint64_t epoch;         /* number of the set_map that began it */
 	enum replicate_way way; /* what this host does */
 	struct peer_map map;    /* hosts of the run */
-	/* Indices of the hosts that hold this host's replicas, nearest first. */
+	/* Indices of the hosts that hold this host's replicas, nearest first; or sums, by row. */
 	uint32_t peers[PLACE_REPLICAS_MAX];
 	uint32_t peers_n;           /* entries in peers */
+	struct peer_parity parity;  /* place in the first sum; k 0: replicas are held */
 	struct peer_save announced; /* newest announced save that this host knows */
 	struct peer_save sent;      /* newest save of which all peers have this host's part */
 	struct peer_save global;    /* newest global save of the run; run 0: none */
@@ -67,6 +68,7 @@ struct replicator {
 	bool stop;              /* lock: the thread is to end */
 	uint64_t epoch;         /* lock: counts calls of replicator_set_map */
 	bool leads;             /* lock: this host is the leader of the run in force */
+	bool parity;            /* lock: sums are to be held where that is possible */
 	struct peer_map map;    /* lock: hosts of the run in force; run 0: none */
 	struct offer *offers[ARENA_SLOTS]; /* lock: saves of that run by slot; NULL: none */
 	uint64_t newest;                   /* lock: number of the newest save offered in it */
@@ -74,6 +76,7 @@ struct replicator {
 	/* lock: links that the thread uses; it alone sets them, and frees them. */
 	struct peer_link *links[REPLICATE_LINKS];
 	struct replicate_turn turn; /* thread's */
+	bool noted;                 /* thread's: users know that there are too few hosts for sums */
 	uint8_t *block;             /* thread's: PEER_BLOCK bytes, owned */
 };
 

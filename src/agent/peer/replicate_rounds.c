@@ -15,6 +15,7 @@
 #include "agent/peer/rounds.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/times.h"
 #include "io/loop.h"
 
@@ -110,9 +111,33 @@ static bool can_replicate(struct replicator *replicator)
 	return err.code == 0;
 }
 
+/* Chooses the hosts that this one sends its part to. */
+static void choose_peers(struct replicator *replicator, bool parity)
+{
+	struct replicate_turn *turn = &replicator->turn;
+	struct place_group group;
+
+	if (parity && place_parity(&turn->map, turn->map.own, replicator->replicas, &group)) {
+		turn->parity = group.parity;
+		turn->peers_n = group.parity.m;
+		memcpy(turn->peers, group.holders, sizeof(turn->peers));
+		return;
+	}
+	turn->peers_n =
+		place_replicas(&turn->map, turn->map.own, replicator->replicas, turn->peers);
+	if (parity && turn->way == REPLICATE_LEAD && turn->peers_n > 0 && !replicator->noted) {
+		replicator->noted = true;
+		log_line(LOG_WARNING,
+			"parity=True has no effect with fewer than %u hosts: whole replicas are "
+			"kept",
+			PLACE_PARITY_HOSTS);
+	}
+}
+
 static void begin_turn(struct replicator *replicator)
 {
 	struct replicate_turn *turn = &replicator->turn;
+	bool parity;
 	bool leads;
 
 	for (uint32_t i = 0; i < REPLICATE_LINKS; i++) {
@@ -123,13 +148,13 @@ static void begin_turn(struct replicator *replicator)
 	turn->epoch = replicator->epoch;
 	turn->map = replicator->map;
 	leads = replicator->leads;
+	parity = replicator->parity;
 	pthread_mutex_unlock(&replicator->lock);
 	if (turn->map.run == 0 || turn->map.n < 2 || replicator->replicas == 0) {
 		return;
 	}
 	turn->way = leads ? REPLICATE_LEAD : REPLICATE_FOLLOW;
-	turn->peers_n =
-		place_replicas(&turn->map, turn->map.own, replicator->replicas, turn->peers);
+	choose_peers(replicator, parity);
 	if (!can_replicate(replicator) && leads) {
 		turn->way = REPLICATE_IDLE;
 	}

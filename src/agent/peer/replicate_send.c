@@ -22,6 +22,7 @@ struct sending {
 	const struct offer *offer;
 	const struct image *image;
 	struct peer_link *link;
+	uint32_t peer;         /* number of the peer, and of the sum if the part goes into one */
 	uint64_t off;          /* offset in the image of the first byte of the block */
 	uint32_t filled_bytes; /* bytes in the block */
 };
@@ -50,6 +51,8 @@ static int begin_put(struct sending *s, struct pawl_err *err)
 		.global = turn->global,
 		.len_bytes = s->image->size_bytes};
 
+	msg.part.parity = turn->parity;
+	msg.part.parity.row = turn->parity.k != 0 ? s->peer : 0;
 	return call(s->link, &msg, err);
 }
 
@@ -174,7 +177,7 @@ static int send_to(struct replicator *replicator, const struct offer *offer,
 	const struct image *image, uint32_t i, struct pawl_err *err)
 {
 	const struct peer_host *host = &replicator->turn.map.hosts[replicator->turn.peers[i]];
-	struct sending s = {.replicator = replicator, .offer = offer, .image = image};
+	struct sending s = {.replicator = replicator, .offer = offer, .image = image, .peer = i};
 	struct peer_msg end = {.kind = PEER_PUT_END};
 	int rv;
 

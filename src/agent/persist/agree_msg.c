@@ -172,6 +172,25 @@ static void get_save(struct wire_in *in, struct peer_save *save)
 	save->number = wire_get_u64(in);
 }
 
+static void put_parity(struct wire_out *out, const struct peer_parity *parity)
+{
+	wire_put_u32(out, parity->group);
+	wire_put_u32(out, parity->k);
+	wire_put_u32(out, parity->m);
+	wire_put_u32(out, parity->row);
+	wire_put_u32(out, parity->index);
+}
+
+static void get_parity(struct wire_in *in, struct peer_parity *parity, uint32_t first_rank)
+{
+	parity->group = wire_get_u32(in);
+	parity->k = wire_get_u32(in);
+	parity->m = wire_get_u32(in);
+	parity->row = wire_get_u32(in);
+	parity->index = wire_get_u32(in);
+	in->failed = in->failed || !peer_parity_is_valid(parity, first_rank);
+}
+
 static void put_held(struct wire_out *out, const struct peer_part *held, uint32_t held_n)
 {
 	ASSERT(held_n <= AGREE_HELD_MAX);
@@ -183,6 +202,7 @@ static void put_held(struct wire_out *out, const struct peer_part *held, uint32_
 		wire_put_u32(out, held[h].world);
 		wire_put_u32(out, held[h].first_rank);
 		wire_put_u32(out, held[h].ranks);
+		put_parity(out, &held[h].parity);
 	}
 }
 
@@ -202,6 +222,7 @@ static uint32_t get_held(struct wire_in *in, struct peer_part *held)
 		part->world = wire_get_u32(in);
 		part->first_rank = wire_get_u32(in);
 		part->ranks = wire_get_u32(in);
+		get_parity(in, &part->parity, part->first_rank);
 		in->failed = in->failed || part->ranks == 0 || part->first_rank >= part->world ||
 			part->ranks > part->world - part->first_rank;
 	}
@@ -217,6 +238,7 @@ static void put_plan(struct wire_out *out, const struct recover_plan *plan)
 		wire_put_u32(out, plan->sources[s].host);
 		wire_put_u32(out, plan->sources[s].first_rank);
 		wire_put_u32(out, plan->sources[s].ranks);
+		put_parity(out, &plan->sources[s].parity);
 	}
 }
 
@@ -237,6 +259,7 @@ static void get_plan(struct wire_in *in, const struct agree_msg_status *status,
 		source->host = wire_get_u32(in);
 		source->first_rank = wire_get_u32(in);
 		source->ranks = wire_get_u32(in);
+		get_parity(in, &source->parity, source->first_rank);
 	}
 	if (plan != NULL && !in->failed) {
 		plan->found = true;

@@ -11,7 +11,7 @@
 #include "ckpt/format/manifest.h"
 
 #define AGREE_HOSTS_MAX (PEER_HOSTS_MAX - 1u) /* hosts in one job besides rank 0's, at most */
-#define AGREE_HELD_MAX  32u                   /* parts of saves that one host offers, at most */
+#define AGREE_HELD_MAX  128u                  /* parts of saves that one host offers, at most */
 #define AGREE_WHY_MAX   256u
 
 /* A host, as far as the other hosts must know it. */

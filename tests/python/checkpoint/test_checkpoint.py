@@ -224,6 +224,8 @@ def test_numpy_integers_are_steps(fake: Any, tmp_path: Path) -> None:
         {"replicas": -1},
         {"replicas": 1.0},
         {"replicas": True},
+        {"replicas": 4, "parity": True},
+        {"parity": 1},
         {"rank": 1},
         {"rank": 2, "world_size": 2},
     ],
@@ -250,6 +252,10 @@ def test_replicas_need_pawl_run(
         for make in Checkpointer, Engine:
             with make(tmp_path, replicas=replicas) as saver:
                 assert saver._live().options["replicas"] == passed  # type: ignore[attr-defined]
+    for make in Checkpointer, Engine:
+        with make(tmp_path, replicas=3, parity=True) as saver:
+            options = saver._live().options  # type: ignore[attr-defined]
+            assert options["replicas"] == 3 and options["parity"] is True
     # Only who asks for replicas is told that there are none, and once.
     assert [r.message for r in caplog.records if "replicas" in r.message] == [
         f"{tmp_path}: replicas=8 has no effect: only under pawl run are the hosts of a job linked"

@@ -34,7 +34,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     state = {"same": {"w": torch.zeros(SHARED)}, "mine": {"w": torch.zeros(OWN)}}
-    ckpt = pawl.Checkpointer(root, replicas=int(os.environ.get("REPLICAS", "1")))
+    parity = os.environ.get("PARITY") == "1"
+    ckpt = pawl.Checkpointer(root, replicas=int(os.environ.get("REPLICAS", "1")), parity=parity)
     first = ckpt.restore(state) or 0
     if first:
         assert torch.equal(state["same"]["w"], numbers(first, SHARED))

@@ -149,13 +149,17 @@ static void a_status_comes_back_or_is_refused(void **state)
 
 	held[0] = held_part(0, 1);
 	held[1] = held_part(1, 3);
+	held[1].parity = (struct peer_parity){1, 4, 2, 1, 3};
 	agree_msg_put_status(&out, &status);
 	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &got, NULL), 0);
 	assert_int_equal(got.held_n, 2);
 	assert_memory_equal(&got_held[1], &held[1], sizeof(held[1]));
 	assert_false(got.memory || got_plan.found);
 	refuses_damage(&out, get_status);
-	held[1].ranks = 4; /* more than the world has */
+	held[1].parity.index = 4;
+	agree_msg_put_status(&out, &status);
+	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
+	held[1] = held_part(1, 4); /* more than the world has */
 	agree_msg_put_status(&out, &status);
 	assert_int_equal(get_status(&out), PAWL_ECORRUPT);
 	held[1].ranks = 0;
@@ -164,7 +168,7 @@ static void a_status_comes_back_or_is_refused(void **state)
 	plan = (struct recover_plan){.found = true,
 		.save = {.run = 9, .number = 4},
 		.sources_n = 3,
-		.sources = {{0, 0, 1}, {1, 1, 3}, {0, 1, 3}}};
+		.sources = {{0, 0, 1}, {1, 1, 3}, {0, 1, 3, {1, 4, 2, 1, 3}}}};
 	status = (struct agree_msg_status){.found = true,
 		.step = 30,
 		.tag = "thirty",

@@ -305,6 +305,29 @@ static void replicas_have_half_of_the_memory(void **state)
 	drop(sent);
 }
 
+/* A sum needs room once, however many parts go into it. */
+static void a_sum_needs_the_room_of_its_longest_part(void **state)
+{
+	struct sent *first = make(1, 5, 0);
+	struct sent *second = make(1, 5, 2);
+	struct held_in *in[2];
+
+	first->info.parity = (struct peer_parity){.k = 3, .m = 1, .index = 0};
+	second->info.parity = (struct peer_parity){.k = 3, .m = 1, .index = 1};
+	limits.available = 2 * IMAGE_BYTES;
+	OK(held_in_open(&in[0], held, ROOT, &first->info, &none, IMAGE_BYTES, &err));
+	FAILS(PAWL_ENOMEM,
+		held_in_open(&in[1], held, ROOT, &second->info, &none, IMAGE_BYTES + 1, &err));
+	OK(held_in_open(&in[1], held, ROOT, &second->info, &none, IMAGE_BYTES, &err));
+	assert_false(has_room(4 * IMAGE_BYTES - 2, UINT64_MAX, 4));
+	assert_true(has_room(4 * IMAGE_BYTES, UINT64_MAX, 4));
+	held_in_close(in[0]);
+	held_in_close(in[1]);
+	assert_true(has_room(2 * IMAGE_BYTES, UINT64_MAX, 4)); /* nothing was added: no sum */
+	drop(first);
+	drop(second);
+}
+
 static void more_than_the_memory_is_refused(void **state)
 {
 	struct sent *sent = make(1, 5, 2);
@@ -372,6 +395,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(parts_that_cannot_be_are_refused, begin, end),
 		cmocka_unit_test_setup_teardown(an_empty_part_can_be_held, begin, end),
 		cmocka_unit_test_setup_teardown(more_than_the_memory_is_refused, begin, end),
+		cmocka_unit_test_setup_teardown(a_sum_needs_the_room_of_its_longest_part, begin,
+			end),
 		cmocka_unit_test_setup_teardown(replicas_have_half_of_the_memory, begin, end),
 		cmocka_unit_test_setup_teardown(any_failure_leaves_nothing, begin, end),
 	};

@@ -218,6 +218,161 @@ static void a_large_domain_is_spread_over_the_groups(void **state)
 	}
 }
 
+/* ---- sums ---- */
+
+/* Whether enough rows of a group are left when these hosts are lost. */
+static bool survives(const struct place_group *group, const uint32_t *members, const bool *lost)
+{
+	uint32_t rows = 0;
+
+	for (uint32_t i = 0; i < group->parity.k; i++) {
+		rows += !lost[members[i]];
+	}
+	for (uint32_t row = 0; row < group->parity.m; row++) {
+		rows += !lost[group->holders[row]];
+	}
+	return rows >= group->parity.k;
+}
+
+/* Checks the group of one host: fills in its members, by their numbers in it. */
+static void check_group(uint32_t host, uint32_t m, struct place_group *group, uint32_t *members)
+{
+	uint32_t found = 0;
+	uint32_t lowest = UINT32_MAX;
+
+	assert_true(place_parity(&map, host, m, group));
+	assert_int_equal(group->parity.m, m);
+	assert_int_equal(group->parity.row, 0);
+	for (uint32_t h = 0; h < map.n; h++) {
+		struct place_group other;
+
+		map.own = (uint32_t)rng_below(&rng, map.n);
+		if (!place_parity(&map, h, m, &other) ||
+			other.parity.group != group->parity.group) {
+			continue;
+		}
+		assert_int_equal(other.parity.k, group->parity.k);
+		assert_memory_equal(other.holders, group->holders, m * sizeof(uint32_t));
+		assert_true(other.parity.index < other.parity.k);
+		members[other.parity.index] = h;
+		found |= 1u << other.parity.index;
+		lowest = map.hosts[h].first_rank < lowest ? map.hosts[h].first_rank : lowest;
+		for (uint32_t row = 0; row < m; row++) {
+			assert_true(has_links(group->holders[row]));
+			assert_int_not_equal(group->holders[row], h);
+		}
+	}
+	assert_int_equal(found, (1u << group->parity.k) - 1);
+	assert_int_equal(lowest, group->parity.group);
+	assert_true(peer_parity_is_valid(&group->parity, map.hosts[host].first_rank));
+	for (uint32_t i = 0; i < 100; i++) {
+		bool lost[HOSTS_MAX] = {false};
+
+		for (uint32_t n = 0; n < m; n++) {
+			lost[rng_below(&rng, map.n)] = true;
+		}
+		assert_true(survives(group, members, lost));
+	}
+}
+
+/* Places the sums of all hosts; returns the number of those with links. */
+static uint32_t place_sums(uint32_t m)
+{
+	uint32_t n = 0;
+	uint32_t k_max;
+
+	memset(load, 0, sizeof(load));
+	for (uint32_t h = 0; h < map.n; h++) {
+		n += has_links(h);
+	}
+	k_max = n > m && n - m < PLACE_PARITY_K ? n - m : PLACE_PARITY_K;
+	for (uint32_t h = 0; h < map.n; h++) {
+		uint32_t members[PLACE_PARITY_K];
+		struct place_group group;
+
+		if (!has_links(h) || n < PLACE_PARITY_HOSTS || n <= m || m == 0) {
+			assert_false(place_parity(&map, h, m, &group));
+			continue;
+		}
+		check_group(h, m, &group, members);
+		assert_true(group.parity.k <= k_max);
+		for (uint32_t row = 0; group.parity.index == 0 && row < m; row++) {
+			load[group.holders[row]]++;
+		}
+	}
+	for (uint32_t h = 0; h < map.n; h++) {
+		assert_true(load[h] <= m && (m > k_max || load[h] <= 2));
+	}
+	return n;
+}
+
+static void any_m_hosts_may_be_lost(void **state)
+{
+	for (uint32_t n = 1; n <= HOSTS_MAX; n++) {
+		for (uint32_t m = 0; m <= REPLICAS_MAX; m++) {
+			make(n);
+			assert_int_equal(place_sums(m), n);
+			for (uint32_t h = 0; h < n; h++) {
+				set_domain(h, rng_below(&rng, 5));
+				map.hosts[h].address[0] *= rng_below(&rng, 4) != 0;
+			}
+			place_sums(m);
+		}
+	}
+}
+
+static void assert_all_domains(const uint32_t *hosts, uint32_t n)
+{
+	for (uint32_t a = 0; a < n; a++) {
+		for (uint32_t b = 0; b < a; b++) {
+			assert_false(is_same_domain(hosts[a], hosts[b]));
+		}
+	}
+}
+
+/* As many domains as a group has hosts and holders, dealt in any order. */
+static void a_group_and_its_holders_are_of_different_domains(void **state)
+{
+	for (uint32_t m = 1; m <= 3; m++) {
+		uint32_t zones = PLACE_PARITY_K + m;
+
+		make(3 * zones);
+		deal_domains(zones);
+		for (uint32_t h = 0; h < map.n; h++) {
+			uint32_t members[PLACE_PARITY_K + PLACE_REPLICAS_MAX];
+			struct place_group group;
+
+			check_group(h, m, &group, members);
+			memcpy(&members[group.parity.k], group.holders, m * sizeof(uint32_t));
+			assert_all_domains(members, group.parity.k + m);
+		}
+	}
+}
+
+static void examples_of_sums(void **state)
+{
+	struct place_group group;
+
+	make(5);
+	assert_true(place_parity(&map, 2, 1, &group)); /* 0 1 2 3, and 4 alone */
+	assert_int_equal(group.parity.group, 0);
+	assert_int_equal(group.parity.k, 4);
+	assert_int_equal(group.parity.index, 2);
+	assert_int_equal(group.holders[0], 4);
+	assert_true(place_parity(&map, 4, 1, &group));
+	assert_int_equal(group.parity.group, 8 * 4);
+	assert_int_equal(group.parity.k, 1);
+	assert_int_equal(group.holders[0], 0);
+	make(10);
+	assert_true(place_parity(&map, 9, 2, &group)); /* 0 to 7, and 8 9 */
+	assert_int_equal(group.parity.k, 2);
+	assert_int_equal(group.parity.index, 1);
+	assert_int_equal(group.holders[0], 0);
+	assert_int_equal(group.holders[1], 1);
+	make(PLACE_PARITY_HOSTS - 1);
+	assert_false(place_parity(&map, 0, 1, &group));
+}
+
 static void examples(void **state)
 {
 	make(5);
@@ -245,6 +400,9 @@ int main(void)
 		cmocka_unit_test(groups_are_disjoint),
 		cmocka_unit_test(no_peer_is_of_the_own_domain),
 		cmocka_unit_test(a_large_domain_is_spread_over_the_groups),
+		cmocka_unit_test(any_m_hosts_may_be_lost),
+		cmocka_unit_test(a_group_and_its_holders_are_of_different_domains),
+		cmocka_unit_test(examples_of_sums),
 		cmocka_unit_test(examples),
 	};
 

@@ -14,7 +14,7 @@
 /* cmocka.h needs the standard headers above. */
 #include <cmocka.h>
 
-#define HELD_MAX 24u
+#define HELD_MAX 200u
 
 static struct rng rng;
 static struct recover_held held[HELD_MAX];
@@ -32,6 +32,18 @@ static void add(uint32_t host, uint64_t run, uint64_t number, uint32_t first_ran
 	snprintf(part.tag, sizeof(part.tag), "step%u", (unsigned)part.step);
 	assert_true(held_n < HELD_MAX);
 	held[held_n++] = (struct recover_held){.host = host, .part = part};
+}
+
+/* A host holds a sum: its parts are listed. */
+static void add_sum(uint32_t host, const struct peer_parity *sum, const uint32_t *first_ranks,
+	uint32_t world)
+{
+	for (uint32_t i = 0; i < sum->k; i++) {
+		add(host, 1, 1, first_ranks[i], 1);
+		held[held_n - 1].part.world = world;
+		held[held_n - 1].part.parity = *sum;
+		held[held_n - 1].part.parity.index = i;
+	}
 }
 
 /* ---- the rule, literally ---- */
@@ -174,7 +186,7 @@ static void the_rule_holds_for_any_parts(void **state)
 		uint64_t step = 100 * rng_below(&rng, 4);
 
 		held_n = 0;
-		for (uint32_t n = (uint32_t)rng_below(&rng, HELD_MAX); n > 0; n--) {
+		for (uint32_t n = (uint32_t)rng_below(&rng, 24); n > 0; n--) {
 			uint32_t first = (uint32_t)rng_below(&rng, 4);
 
 			add((uint32_t)rng_below(&rng, 4), rng_below(&rng, 16) ? 1 + n % 2 : 0,
@@ -206,6 +218,177 @@ static void the_rule_holds_for_any_parts(void **state)
 		}
 	}
 	assert_true(found > 4000 && found < 36000); /* both happen often */
+}
+
+/* ---- sums ---- */
+
+#define WORLD 7u /* hosts, of one rank each: groups of 4 and 3 */
+#define M     2u
+
+/* Where a sum of a group is held in the test below. */
+struct test_sum {
+	uint32_t group;   /* 0 or 1 */
+	uint32_t row;     /* number of the sum */
+	uint32_t missing; /* index that is not listed; UINT32_MAX: all are */
+};
+
+static struct test_sum sums[8];
+static uint32_t sums_n;
+static bool is_held[WORLD];
+
+/* Whether what is held is enough: the rule, counted. */
+static bool is_enough(void)
+{
+	for (uint32_t group = 0; group < 2; group++) {
+		uint32_t k = group == 0 ? 4 : 3;
+		uint32_t data = 0;
+		uint32_t rows = 0; /* bit set */
+
+		for (uint32_t i = 0; i < k; i++) {
+			data += is_held[4 * group + i];
+		}
+		for (uint32_t i = 0; i < sums_n; i++) {
+			if (sums[i].group == group && sums[i].missing >= k) {
+				rows |= 1u << sums[i].row;
+			}
+		}
+		if (data < k && data + (rows & 1) + (rows >> 1) < k) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Each part has a source for every host that holds it, and one for each row that counts. */
+static void assert_rows(void)
+{
+	uint32_t at = 0;
+
+	for (uint32_t rank = 0; rank < WORLD; rank++) {
+		uint32_t rows = 0;
+
+		if (is_held[rank]) {
+			assert_int_equal(plan.sources[at].host, rank);
+			assert_int_equal(plan.sources[at].parity.k, 0);
+			assert_int_equal(plan.sources[at++].first_rank, rank);
+		}
+		for (uint32_t i = 0; i < sums_n; i++) {
+			if (sums[i].group == rank / 4 && sums[i].missing == UINT32_MAX) {
+				rows |= 1u << sums[i].row;
+			}
+		}
+		for (uint32_t row = 0; row < M; row++) {
+			const struct recover_source *source = &plan.sources[at];
+
+			if ((rows >> row & 1) == 0) {
+				continue;
+			}
+			assert_int_equal(source->first_rank, rank);
+			assert_int_equal(source->ranks, 1);
+			assert_int_equal(source->parity.k, rank < 4 ? 4 : 3);
+			assert_int_equal(source->parity.group, rank < 4 ? 0 : 4);
+			assert_int_equal(source->parity.index, rank % 4);
+			assert_int_equal(source->parity.row, row);
+			at++;
+		}
+	}
+	assert_int_equal(plan.sources_n, at);
+}
+
+static void make_group(uint32_t group, uint32_t first_ranks[4], struct peer_parity *sum)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		first_ranks[i] = 4 * group + i;
+	}
+	*sum = (struct peer_parity){.group = 4 * group, .k = group == 0 ? 4 : 3, .m = M};
+}
+
+static void enough_rows_make_a_save_whole(void **state)
+{
+	unsigned found = 0;
+
+	for (unsigned round = 0; round < 20000; round++) {
+		bool whole;
+
+		held_n = 0;
+		sums_n = (uint32_t)rng_below(&rng, 8);
+		for (uint32_t i = 0; i < sums_n; i++) {
+			uint32_t first_ranks[4];
+			struct peer_parity sum;
+
+			sums[i] = (struct test_sum){(uint32_t)rng_below(&rng, 2),
+				(uint32_t)rng_below(&rng, M), UINT32_MAX};
+			make_group(sums[i].group, first_ranks, &sum);
+			sum.row = sums[i].row;
+			add_sum(10 + i, &sum, first_ranks, WORLD);
+			if (rng_below(&rng, 8) == 0) {
+				sums[i].missing = sum.k - 1; /* the last one listed */
+				held_n--;
+			}
+		}
+		for (uint32_t rank = 0; rank < WORLD; rank++) {
+			is_held[rank] = rng_below(&rng, 4) > 0;
+			if (is_held[rank]) {
+				add(rank, 1, 1, rank, 1);
+				held[held_n - 1].part.world = WORLD;
+			}
+		}
+		for (uint32_t i = 0; i < sums_n; i++) {
+			uint32_t k = sums[i].group == 0 ? 4 : 3;
+
+			sums[i].missing = sums[i].missing < k ? 0 : UINT32_MAX;
+		}
+		whole = is_enough();
+		recover_choose(held, held_n, WORLD, false, 0, &plan);
+		assert_int_equal(plan.found, whole);
+		if (whole) {
+			assert_rows();
+			found++;
+		}
+	}
+	assert_true(found > 2000 && found < 18000); /* both happen often */
+}
+
+/* A save of which rank 0's part is in one sum only, or two; each change makes it useless. */
+static void groups_that_disagree_are_no_save(void **state)
+{
+	for (uint32_t wrong = 0; wrong < 6; wrong++) {
+		uint32_t first_ranks[4];
+		struct peer_parity sum;
+		struct peer_part *last;
+
+		held_n = 0;
+		make_group(0, first_ranks, &sum);
+		add_sum(10, &sum, first_ranks, 4);
+		sum.row = 1;
+		add_sum(11, &sum, first_ranks, 4);
+		for (uint32_t rank = 1; rank < 4; rank++) {
+			add(rank, 1, 1, rank, 1);
+		}
+		recover_choose(held, held_n, 4, false, 0, &plan);
+		assert_true(plan.found);
+		assert_int_equal(plan.sources[0].host, 10);
+		assert_int_equal(plan.sources[1].host, 11);
+		assert_int_equal(plan.sources[2].host, 1);
+		last = NULL;
+		for (uint32_t i = 0; i < held_n; i++) {
+			if (held[i].host == 11 && held[i].part.first_rank == 3) {
+				last = &held[i].part;
+			}
+		}
+		assert_non_null(last);
+		last->parity.k += wrong == 0;
+		last->parity.m += wrong == 1;
+		last->parity.index -= wrong == 2;
+		last->parity.group += wrong == 3;
+		last->step += wrong == 4;
+		if (wrong == 5) { /* another part at the same place */
+			add(11, 1, 1, 2, 1);
+			held[held_n - 1].part.parity = last->parity;
+		}
+		recover_choose(held, held_n, 4, false, 0, &plan);
+		assert_false(plan.found);
+	}
 }
 
 static void the_own_host_comes_first(void **state)
@@ -277,6 +460,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_rule_holds_for_any_parts),
 		cmocka_unit_test(the_own_host_comes_first),
+		cmocka_unit_test(enough_rows_make_a_save_whole),
+		cmocka_unit_test(groups_that_disagree_are_no_save),
 		cmocka_unit_test(many_hosts_are_cut_evenly),
 	};
 

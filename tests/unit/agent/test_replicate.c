@@ -1,5 +1,6 @@
 /* Hosts that send their parts of saves to each other: what becomes global, what is withdrawn in the
  * middle, and what fails. */
+#include "agent/peer/parity.h"
 #include "agent/peer/replicate.h"
 #include "agent/peer/rounds.h"
 #include "base/fault.h"
@@ -242,6 +243,141 @@ static void a_save_becomes_global_on_all_hosts(void **state)
 		}
 		job_close(job);
 	}
+}
+
+/* ---- sums ---- */
+
+/* Has sums kept, in a new run. */
+static struct job *job_open_parity(uint32_t hosts, uint32_t replicas)
+{
+	struct job *job = job_open(hosts, replicas);
+
+	for (uint32_t i = 0; i < hosts; i++) {
+		replicator_use_parity(job->replicators[i]);
+	}
+	job->map.run++;
+	for (uint32_t i = 0; i < hosts; i++) {
+		set_map(job, i);
+	}
+	return job;
+}
+
+/* Expects that a sum is what its group's parts add up to. */
+static void expect_sum(struct job *job, uint64_t number, const struct place_group *group,
+	uint32_t row)
+{
+	struct peer_save save = save_of(job, number);
+	struct peer_parity parity = group->parity;
+	struct held_part *part;
+	struct parity code;
+	uint8_t *expected;
+	uint8_t *sum;
+	uint64_t size_bytes;
+
+	parity.row = row;
+	part = held_find_sum(peers_held(job->hosts[group->holders[row]].peers), ROOT, &save,
+		&parity, parity.group);
+	assert_non_null(part);
+	size_bytes = held_part_size(part);
+	expected = calloc(1, size_bytes);
+	sum = malloc(size_bytes);
+	assert_true(expected && sum);
+	OK(parity_init(&code, parity.k, parity.m, &err));
+	for (uint32_t i = 0; i < job->map.n; i++) {
+		const struct part_sample *s = job->offered[i][number % SLOTS];
+		struct image_at at = {0};
+		struct place_group other;
+		struct image_piece piece;
+
+		assert_true(place_parity(&job->map, i, parity.m, &other));
+		while (other.parity.group == parity.group && image_next(&s->image, &at, &piece)) {
+			parity_add_row(&code, row, other.parity.index, sample_bytes(s, &piece),
+				piece.len_bytes, expected + piece.off);
+		}
+	}
+	OK(held_part_read(part, 0, sum, size_bytes, &err));
+	assert_memory_equal(sum, expected, size_bytes);
+	parity_deinit(&code);
+	free(expected);
+	free(sum);
+	held_release(part);
+}
+
+static void expect_sums(struct job *job, uint64_t number, uint32_t m)
+{
+	for (uint32_t i = 0; i < job->map.n; i++) {
+		struct place_group group;
+
+		assert_true(place_parity(&job->map, i, m, &group));
+		for (uint32_t row = 0; row < m; row++) {
+			expect_sum(job, number, &group, row);
+		}
+	}
+}
+
+static void sums_become_global_on_all_hosts(void **state)
+{
+	for (uint32_t m = 1; m <= 3; m++) {
+		struct job *job = job_open_parity(4, m);
+
+		for (uint64_t number = 1; number <= 4; number++) {
+			struct peer_save save = save_of(job, number);
+
+			offer_all(job, number);
+			WITHIN(WITHIN_LONG_S, is_global(job, number));
+			expect_sums(job, number, m);
+			for (uint32_t i = 0; i < 4; i++) { /* nobody has a part as it is */
+				assert_false(holds(job, i, &save, 0));
+			}
+		}
+		job_close(job);
+	}
+}
+
+/* With too few hosts, replicas are held as ever. */
+static void few_hosts_keep_replicas(void **state)
+{
+	struct job *job = job_open_parity(3, 1);
+
+	offer_all(job, 1);
+	WITHIN(WITHIN_LONG_S, is_global(job, 1));
+	expect_replicas(job, 1, 1);
+	job_close(job);
+}
+
+/* A part that is withdrawn after some of it was added: the next save is summed up anew. */
+static void a_torn_part_does_not_spoil_the_next_sum(void **state)
+{
+	struct job *job = job_open_parity(4, 1);
+	struct part_sample *s;
+
+	s = offer(job, 1, 1, LARGE);
+	gate_arm(&gate, s->ranks[0].arena.fd, 20);
+	offer(job, 0, 1, SMALL);
+	offer(job, 2, 1, SMALL);
+	offer(job, 3, 1, SMALL);
+	WITHIN(WITHIN_LONG_S, gate_reached(&gate));
+	replicator_withdraw(job->replicators[1], 1);
+	gate_release(&gate);
+	offer_all(job, 2);
+	WITHIN(WITHIN_LONG_S, is_global(job, 2));
+	expect_sums(job, 2, 1);
+	job_close(job);
+}
+
+/* Any call at a holder fails once: the part is sent again, and is in the sum once. */
+static void a_part_that_failed_is_sent_again(void **state)
+{
+	struct job *job = job_open_parity(4, 2);
+
+	for (uint64_t nth = 1; nth <= 24; nth++) {
+		fault_arm(nth % 2 == 0 ? "held." : "replicate.read", nth / 2 + 1, ENOMEM, false);
+		offer_all(job, nth);
+		WITHIN(WITHIN_LONG_S, is_global(job, nth));
+		fault_disarm();
+		expect_sums(job, nth, 2);
+	}
+	job_close(job);
 }
 
 static void note_wake(void *user)
@@ -577,6 +713,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_save_becomes_global_on_all_hosts),
+		cmocka_unit_test(sums_become_global_on_all_hosts),
+		cmocka_unit_test(few_hosts_keep_replicas),
+		cmocka_unit_test(a_torn_part_does_not_spoil_the_next_sum),
+		cmocka_unit_test(a_part_that_failed_is_sent_again),
 		cmocka_unit_test(the_loop_is_woken),
 		cmocka_unit_test(a_save_waits_for_its_commit_on_all_hosts),
 		cmocka_unit_test(runs_follow_each_other),

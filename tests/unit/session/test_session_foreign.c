@@ -178,6 +178,11 @@ static void what_makes_no_sense_is_an_error(void **state)
 	hello.replicas = 9;
 	expect_error(&conn, PROTO_HELLO, &hello, "9 replicas: at most 8");
 	proto_conn_close(&conn);
+	conn.fd = connect_raw();
+	hello.replicas = 4;
+	hello.parity = true;
+	expect_error(&conn, PROTO_HELLO, &hello, "4 replicas with parity: at most 3");
+	proto_conn_close(&conn);
 	conn = welcomed(root);
 	expect_error(&conn, PROTO_FETCH, &fetch, "no save is being fetched");
 	proto_conn_close(&conn);

@@ -418,9 +418,14 @@ static void replicas_are_bounded(void **state)
 	options.replicas = PAWL_CKPT_REPLICAS_MAX + 1;
 	assert_int_equal(pawl_ckpt_open(&ckpt, &options, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "9 replicas: at most 8"));
+	options.replicas = PAWL_CKPT_PARITY_MAX + 1;
+	options.parity = true;
+	assert_int_equal(pawl_ckpt_open(&ckpt, &options, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "4 replicas with parity: at most 3"));
 	options.replicas = PAWL_CKPT_REPLICAS_DEFAULT;
 	ckpt = join_as(&options);
 	assert_int_equal(agent.replicas, UINT32_MAX);
+	assert_true(agent.parity);
 	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	stop_scripted(&agent);
 }

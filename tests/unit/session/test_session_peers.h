@@ -54,6 +54,7 @@ struct scripted {
 	atomic_uint asked_n;
 	atomic_uint flushes, restored, votes;
 	atomic_uint replicas; /* asked for by the last HELLO */
+	atomic_bool parity;   /* asked for by the last HELLO, too */
 
 	int listener;
 	int fd; /* the one memory */
@@ -218,6 +219,7 @@ static inline bool handle(struct scripted *agent, int fd, const struct proto_fra
 	switch (frame->type) {
 	case PROTO_HELLO:
 		agent->replicas = body->hello.replicas;
+		agent->parity = body->hello.parity;
 		reply(fd, frame, PROTO_WELCOME, &(struct frame_welcome){.pid = 1}, NULL, 0);
 		return true;
 	case PROTO_RESTORE:

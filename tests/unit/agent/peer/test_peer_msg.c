@@ -18,7 +18,13 @@
 #define PART                                                                                       \
 	{                                                                                          \
 		.save = {77, 3}, .step = 1200, .tag = "global_step1200", .world = 16,              \
-		.first_rank = 8, .ranks = 8                                                        \
+		.first_rank = 8, .ranks = 8, .parity = {                                           \
+			3,                                                                         \
+			8,                                                                         \
+			2,                                                                         \
+			1,                                                                         \
+			7                                                                          \
+		}                                                                                  \
 	}
 
 static const struct peer_part part = PART;
@@ -45,7 +51,7 @@ static const struct peer_msg messages[] = {
 	{.kind = PEER_GET_RECORDS, .root = 12, .part = {.save = {77, 3}, .first_rank = 8}},
 	{.kind = PEER_GET,
 		.root = 12,
-		.part = {.save = {77, 3}, .first_rank = 8},
+		.part = {.save = {77, 3}, .first_rank = 8, .parity = {8, 32, 8, 7, 31}},
 		.off = 1ULL << 40,
 		.len_bytes = 4096},
 	{.kind = PEER_NOTE_WRITE,
@@ -81,6 +87,7 @@ static int make_parts(void **state)
 	for (uint32_t i = 0; i < 3; i++) {
 		listed[i] = part;
 		listed[i].first_rank = i;
+		listed[i].parity.group = i;
 		listed[i].step = i;
 		snprintf(listed[i].tag, sizeof(listed[i].tag), "step%.*s", (int)i, "99");
 	}
@@ -124,6 +131,11 @@ static void assert_part(const struct peer_part *a, const struct peer_part *b)
 	assert_int_equal(a->world, b->world);
 	assert_int_equal(a->first_rank, b->first_rank);
 	assert_int_equal(a->ranks, b->ranks);
+	assert_int_equal(a->parity.group, b->parity.group);
+	assert_int_equal(a->parity.k, b->parity.k);
+	assert_int_equal(a->parity.m, b->parity.m);
+	assert_int_equal(a->parity.row, b->parity.row);
+	assert_int_equal(a->parity.index, b->parity.index);
 }
 
 static void assert_message(const struct peer_msg *a, const struct peer_msg *b)
@@ -298,6 +310,9 @@ static void parts_have_limits(void **state)
 		REFUSED(kinds[k], SET(m.part.tag, "a\nb"));
 		REFUSED(kinds[k], m.root = 0);
 	}
+	listed[2].parity.index = 8;
+	REFUSED(PEER_LISTED, (void)m);
+	make_parts(NULL);
 	listed[2].ranks = 0;
 	REFUSED(PEER_LISTED, (void)m);
 	make_parts(NULL);
@@ -305,6 +320,27 @@ static void parts_have_limits(void **state)
 	REFUSED(PEER_LISTED, (void)m);
 	make_parts(NULL);
 	ACCEPTED(PEER_LISTED, m.parts_n = 0);
+}
+
+static void places_in_sums_have_limits(void **state)
+{
+	static const enum peer_kind kinds[] = {PEER_PUT, PEER_GET, PEER_GET_RECORDS};
+	static const struct peer_parity good = {8, 32, 8, 7, 31};
+
+	for (size_t k = 0; k < 3; k++) {
+		ACCEPTED(kinds[k], m.part.parity = good);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.group = 9);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.k = 33);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.k = 31);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.m = 9);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.m = 7);
+		REFUSED(kinds[k], m.part.parity = good, m.part.parity.m = 0);
+		ACCEPTED(kinds[k], m.part.parity = (struct peer_parity){0});
+		REFUSED(kinds[k], m.part.parity = (struct peer_parity){.group = 1});
+		REFUSED(kinds[k], m.part.parity = (struct peer_parity){.m = 1});
+		REFUSED(kinds[k], m.part.parity = (struct peer_parity){.row = 1});
+		REFUSED(kinds[k], m.part.parity = (struct peer_parity){.index = 1});
+	}
 }
 
 static void lists_have_a_limit(void **state)
@@ -481,6 +517,7 @@ int main(void)
 		cmocka_unit_test(other_lengths_are_refused),
 		cmocka_unit_test(other_kinds_are_refused),
 		cmocka_unit_test(parts_have_limits),
+		cmocka_unit_test(places_in_sums_have_limits),
 		cmocka_unit_test(lists_have_a_limit),
 		cmocka_unit_test(requests_have_limits),
 		cmocka_unit_test(paths_have_limits),

@@ -33,6 +33,12 @@ def silence(name: str) -> None:
     ip("link", "set", f"pb{mark}{number}", "nomaster")
 
 
+def hear(name: str) -> None:
+    """Ends what silence() began."""
+    mark, _, number = name.removeprefix("pawl").partition("h")
+    ip("link", "set", f"pb{mark}{number}", "master", f"pb{mark}")
+
+
 def _shape(name: str, veth: str, rate: str) -> None:
     """Limits a link each way by a token bucket, which replaces an earlier one."""
     bucket = ["root", "tbf", "rate", rate, "burst", str(BURST_BYTES), "latency", QUEUE]

@@ -550,6 +550,7 @@ static void finish(struct agent_root *root)
 		note_durable(root);
 		root_event(root, EVENT_RESTORED, in_memory ? "memory" : "store");
 		root_restart_count(root);
+		root_peers_restored(root, restore->step, !restore->has_step);
 		if (root->peers.plan != NULL) { /* soon safe in the store, too */
 			root_save_soon(root);
 		}
@@ -618,6 +619,7 @@ void restore_voted(struct agent_root *root, const struct persist_job *job)
 	restore->verdict = result->vote.verdict;
 	if (failed) {
 		restore->verdict = result->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
+		restore_peers_end(root); /* nobody found damage: what memory holds stays */
 	}
 	snprintf(restore->why, sizeof(restore->why), "%.255s",
 		failed ? result->err.msg : result->vote.why);

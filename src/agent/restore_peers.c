@@ -40,6 +40,7 @@ int restore_peers_begin(struct agent_root *root, struct recover_plan *plan, stru
 {
 	ASSERT(root->peers.has_links && root->peers.fetch == NULL && root->peers.plan == NULL);
 	root->peers.plan = plan;
+	root_peers_reap(root); /* the run may have been entered just now */
 	return peer_fetch_open(&root->peers.fetch, root->agent->peers, root->agent->loop,
 		root->peers.root, plan, job_ranks(root), &root->peers.map, err);
 }
@@ -127,8 +128,8 @@ void restore_fetch(struct agent_root *root, struct agent_conn *conn, uint32_t id
 
 	if (root->peers.fetch == NULL || !conn->fetches) {
 		rv = pawl_err_set(&err, PAWL_EINVAL, "no save is being fetched");
-	} else if (conn->fetch_id != 0) {
-		conn->closing = true; /* one request at a time */
+	} else if (id == 0 || conn->fetch_id != 0) {
+		conn->closing = true; /* one request at a time, and each has a number */
 		return;
 	} else {
 		rv = peer_fetch_ask(root->peers.fetch, fetch->rank, fetch->part, fetch->lo,

@@ -1,6 +1,7 @@
 /* Opens and closes a root; its workers come and go. See root.h for the parts. */
 #include "agent/root.h"
 
+#include "agent/peer/peers.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
@@ -211,6 +212,9 @@ void root_close(struct agent_root *root)
 	root_peers_close(root);
 	if (!persist_stop(root->storage.thread, times_ms(TIME_ROOT_STOP))) {
 		/* The thread hangs in a disk and still points here; the process is leaving. */
+		if (root->agent->peers != NULL) {
+			peers_outlive(root->agent->peers);
+		}
 		return;
 	}
 	free_ranks(root);

@@ -225,10 +225,12 @@ struct root_peers {
 	uint64_t root;                        /* number of the root: peer_root */
 	struct peer_map map;                  /* hosts of the run in force; run 0: there is none */
 	bool entering;                        /* a run was asked for, and is not known yet */
+	uint32_t begins;                      /* PERSIST_BEGIN jobs that have not ended */
 	struct replicator *replicator;        /* sends replicas; NULL: nobody does */
 	struct peer_save saves[LEDGER_SLOTS]; /* save in each slot, as all hosts know it */
 	uint64_t kept_steps[2];               /* highest steps kept in this run, descending */
 	struct peer_save global;              /* newest save that the ranks know is replicated */
+	struct peer_save restored;            /* save of memory that the ranks went on from last */
 	uint64_t failures;                    /* failures that were reported */
 	/* A restore from the memory of the hosts, from its offer until all ranks here have read. */
 	struct peer_fetch *fetch;                /* NULL: there is none */
@@ -396,6 +398,10 @@ bool root_hosts_vote(struct agent_root *root);
 /* ---- root_peers.c: nothing happens in a root without links ---- */
 void root_peers_open(struct agent_root *root);
 void root_peers_close(struct agent_root *root);
+/* The ranks begin anew, and PERSIST_BEGIN was submitted: the run that was in force is over. */
+void root_peers_begin(struct agent_root *root);
+/* PERSIST_BEGIN has ended. */
+void root_peers_begun(struct agent_root *root);
 /* A save is committed in a slot. */
 void root_peers_commit(struct agent_root *root, int slot);
 /* The memory of a slot is about to change. */
@@ -405,6 +411,8 @@ void root_peers_withdraw(struct agent_root *root, int slot);
 void root_peers_keep(struct agent_root *root, int slot);
 /* Lists the parts of saves that this host holds, valid until the next call. Returns how many. */
 uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts);
+/* The ranks go on from this step; newest: it is the newest that all hosts have. */
+void root_peers_restored(struct agent_root *root, uint64_t step, bool newest);
 /* Drops what this host holds of a save. */
 void root_peers_drop(struct agent_root *root, const struct peer_save *save);
 /* A save of this step is durable: what this host holds of it, and of older ones, is of no more

@@ -64,6 +64,7 @@ void root_hosts_begin(struct agent_root *root)
 	root->saves.failed_seq = 0;
 	job = make_job(root, PERSIST_BEGIN);
 	if (job) {
+		root_peers_begin(root);
 		persist_submit(root->storage.thread, job);
 	}
 }
@@ -87,6 +88,7 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 
 	struct alert alert;
 
+	root_peers_begun(root);
 	if (job->result.rv != 0) {
 		alert_fill(&alert, ALERT_ONCE, &job->result.err, "%s", "");
 		root_alert(root, &alert);

@@ -138,6 +138,40 @@ void root_peers_withdraw(struct agent_root *root, int slot)
 
 /* ---- what is kept of saves that will not be durable ---- */
 
+/* Whether a part of a save is to be dropped. */
+typedef bool unwanted_fn(const struct agent_root *root, const struct peer_part *part,
+	uint64_t step);
+
+static void drop_if(struct agent_root *root, unwanted_fn *unwanted, uint64_t step)
+{
+	struct peer_part parts[ROOT_PARTS_MAX]; /* the storage thread may be reading peers.listed */
+	uint32_t n = root->peers.has_links
+		? held_list(held_of(root), root->peers.root, parts, ROOT_PARTS_MAX)
+		: 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (unwanted(root, &parts[i], step)) {
+			held_drop(held_of(root), root->peers.root, &parts[i].save);
+		}
+	}
+}
+
+/* unwanted_fn: an own part of a lower step. Until a newer save is replicated, all hosts may have to
+ * go back to the one that was replicated last, or to the one that they went on from. */
+static bool is_outdated(const struct agent_root *root, const struct peer_part *part, uint64_t step)
+{
+	return part->first_rank == root->first_rank && part->step < step &&
+		!peer_save_is(&part->save, &root->peers.global) &&
+		!peer_save_is(&part->save, &root->peers.restored);
+}
+
+/* unwanted_fn */
+static bool is_newer(const struct agent_root *root, const struct peer_part *part, uint64_t step)
+{
+	(void)root;
+	return part->step > step;
+}
+
 /* A save of this step is kept. Of all that is kept, only those of the two highest steps may be
  * whole on all hosts: drops the others. */
 static void drop_outdated(struct agent_root *root, uint64_t step)
@@ -150,7 +184,19 @@ static void drop_outdated(struct agent_root *root, uint64_t step)
 	} else if (step > kept[1] && step < kept[0]) {
 		kept[1] = step;
 	}
-	held_drop_below(held_of(root), root->peers.root, kept[1]);
+	drop_if(root, is_outdated, kept[1]);
+}
+
+void root_peers_restored(struct agent_root *root, uint64_t step, bool newest)
+{
+	if (!root->peers.has_links) {
+		return;
+	}
+	root->peers.restored =
+		root->peers.plan != NULL ? root->peers.plan->save : (struct peer_save){0};
+	if (newest) { /* newer ones are not whole, and never will be */
+		drop_if(root, is_newer, step);
+	}
 }
 
 void root_peers_keep(struct agent_root *root, int slot)
@@ -245,6 +291,25 @@ static void take_map(struct agent_root *root)
 	}
 }
 
+void root_peers_begin(struct agent_root *root)
+{
+	struct pawl_err err;
+
+	root->peers.begins++;
+	/* Saves of the new start must not get numbers of the run before. */
+	root->peers.map.run = 0;
+	root->peers.entering = false;
+	if (root->peers.replicator != NULL) {
+		(void)replicator_set_map(root->peers.replicator, NULL, &err);
+	}
+}
+
+void root_peers_begun(struct agent_root *root)
+{
+	ASSERT(root->peers.begins > 0);
+	root->peers.begins--;
+}
+
 /* Every host's part of a save is at its peers: what is older is of no more use. */
 static void take_global(struct agent_root *root, const struct peer_save *global)
 {
@@ -269,7 +334,8 @@ void root_peers_reap(struct agent_root *root)
 	if (!root->peers.has_links) {
 		return;
 	}
-	if (persist_take_map(root->storage.thread, &root->peers.map)) {
+	/* Until the storage thread has begun anew, runs are those of the start before. */
+	if (root->peers.begins == 0 && persist_take_map(root->storage.thread, &root->peers.map)) {
 		take_map(root);
 	}
 	if (root->peers.replicator == NULL) {

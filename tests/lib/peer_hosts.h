@@ -218,6 +218,7 @@ struct gate {
 	pthread_cond_t changed;
 	ino_t file;     /* inode of the file that the call is about */
 	unsigned calls; /* the calls to let pass before one is stopped */
+	unsigned seen;  /* calls since gate_arm */
 	bool armed;     /* a call is to be stopped */
 	bool reached;   /* a thread is, or was, at the gate */
 };
@@ -235,6 +236,7 @@ static inline void gate_arm(struct gate *gate, int fd, unsigned calls)
 	pthread_mutex_lock(&gate->lock);
 	gate->file = st.st_ino;
 	gate->calls = calls;
+	gate->seen = 0;
 	gate->reached = false;
 	gate->armed = true;
 	pthread_mutex_unlock(&gate->lock);
@@ -248,6 +250,17 @@ static inline bool gate_reached(struct gate *gate)
 	reached = gate->reached;
 	pthread_mutex_unlock(&gate->lock);
 	return reached;
+}
+
+/* Returns how many calls there were since gate_arm, about that file. */
+static inline unsigned gate_seen(struct gate *gate)
+{
+	unsigned seen;
+
+	pthread_mutex_lock(&gate->lock);
+	seen = gate->seen;
+	pthread_mutex_unlock(&gate->lock);
+	return seen;
 }
 
 static inline void gate_release(struct gate *gate)
@@ -264,10 +277,11 @@ static inline void gate_pass(struct gate *gate, int fd)
 	struct stat st;
 
 	pthread_mutex_lock(&gate->lock);
-	if (gate->armed && fstat(fd, &st) == 0 && st.st_ino == gate->file) {
-		if (gate->calls > 0) {
+	if (gate->file != 0 && fstat(fd, &st) == 0 && st.st_ino == gate->file) {
+		gate->seen++;
+		if (gate->armed && gate->calls > 0) {
 			gate->calls--;
-		} else {
+		} else if (gate->armed) {
 			gate->reached = true;
 			while (gate->armed) {
 				pthread_cond_wait(&gate->changed, &gate->lock);

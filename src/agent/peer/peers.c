@@ -342,8 +342,17 @@ int peers_open(struct peers **out, const struct peers_options *options, struct p
 	return 0;
 }
 
+void peers_outlive(struct peers *peers)
+{
+	pthread_mutex_lock(&peers->lock);
+	peers->outlives = true;
+	pthread_mutex_unlock(&peers->lock);
+}
+
 void peers_close(struct peers *peers)
 {
+	bool outlives;
+
 	if (!peers) {
 		return;
 	}
@@ -352,7 +361,12 @@ void peers_close(struct peers *peers)
 	pthread_join(peers->thread, NULL);
 	reap(peers, true);
 	ASSERT(!peers->conns);
-	free_peers(peers);
+	pthread_mutex_lock(&peers->lock);
+	outlives = peers->outlives;
+	pthread_mutex_unlock(&peers->lock);
+	if (!outlives) {
+		free_peers(peers);
+	}
 }
 
 /* ---- what others ask for ---- */

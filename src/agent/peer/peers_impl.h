@@ -48,6 +48,7 @@ struct peers {
 	pthread_mutex_t lock;           /* guards what follows */
 	struct peers_conn *conns;       /* owned; newest first */
 	char leader[PEER_ADDRESS_MAX];  /* "host:port" of rank 0's host; "": unknown */
+	bool outlives;                  /* peers_outlive was called */
 	int64_t complained_ns; /* when a stranger was last logged, monotonic ns; 0: never */
 };
 

@@ -116,6 +116,34 @@ static int make_offer(struct agree *agree, struct agree_msg_status *status, agre
 	return rv;
 }
 
+/* Checks that a plan that came covers all ranks, each once, as those of recover.h do. */
+static int check_plan(const struct agree *agree, const struct recover_plan *plan,
+	struct pawl_err *err)
+{
+	const struct recover_source *before = NULL;
+	uint32_t next = 0; /* lowest rank that no source has yet */
+
+	for (uint32_t s = 0; s < plan->sources_n; s++) {
+		const struct recover_source *source = &plan->sources[s];
+
+		if (before != NULL && source->first_rank == before->first_rank &&
+			source->ranks == before->ranks) {
+			continue;
+		}
+		if (source->first_rank != next || source->ranks == 0 ||
+			source->ranks > agree->world - next) {
+			break;
+		}
+		next += source->ranks;
+		before = source;
+	}
+	return next == agree->world && plan->save.run != 0
+		? 0
+		: pawl_err_set(err, PAWL_ECORRUPT,
+			  "rank 0's host offers step %llu from memory, but not of all ranks",
+			  (unsigned long long)plan->step);
+}
+
 static int offer_once(struct agree *agree, struct agree_msg_status *status, agree_find_fn *find,
 	void *user, struct pawl_err *err)
 {
@@ -129,6 +157,7 @@ static int offer_once(struct agree *agree, struct agree_msg_status *status, agre
 		rv = rv == 0 ? agree_await_result(agree, AGREE_ROUND_RESTORE, agree->restores,
 				       status, err)
 			     : rv;
+		rv = rv == 0 && status->memory ? check_plan(agree, status->plan, err) : rv;
 	}
 	return rv;
 }

@@ -80,6 +80,15 @@ void persist_report_rows(struct persist *persist, int rv, const struct pawl_err 
 	}
 }
 
+/* Makes queued rows due. The caller holds the lock. */
+static void set_due(struct persist *persist)
+{
+	if (persist->rows_due_ns == 0 && persist->is_leader) {
+		persist->rows_due_ns = clock_mono_ns() + times_ns(TIME_PERSIST_ROWS);
+		pthread_cond_broadcast(&persist->changed);
+	}
+}
+
 void persist_write_rows(struct persist *persist, bool sync)
 {
 	struct pawl_err err;
@@ -107,16 +116,13 @@ void persist_write_rows(struct persist *persist, bool sync)
 		persist->rows_begun = persist->rows_begun || sync;
 		rv = rows_write(&persist->events, persist->root, false, &err);
 	}
-	persist_report_rows(persist, rv, &err);
-}
-
-/* Makes queued rows due. The caller holds the lock. */
-static void set_due(struct persist *persist)
-{
-	if (persist->rows_due_ns == 0 && persist->is_leader) {
-		persist->rows_due_ns = clock_mono_ns() + times_ns(TIME_PERSIST_ROWS);
-		pthread_cond_broadcast(&persist->changed);
+	if (rv == PAWL_ECANCELED) { /* the rows are written later */
+		pthread_mutex_lock(&persist->lock);
+		set_due(persist);
+		pthread_mutex_unlock(&persist->lock);
+		return;
 	}
+	persist_report_rows(persist, rv, &err);
 }
 
 void persist_queue_row(struct persist *persist, const struct history_row *row)
@@ -161,13 +167,25 @@ static bool begins_anew(const struct persist *persist)
 	return job != NULL;
 }
 
+/* Whether ranks of several hosts wait for a restore. The caller holds the lock. */
+static bool restores(const struct persist *persist)
+{
+	const struct persist_job *job = persist->multi_host ? persist->todo.head : NULL;
+
+	while (job && job->kind != PERSIST_RESOLVE && job->kind != PERSIST_VOTE) {
+		job = job->next;
+	}
+	return job != NULL;
+}
+
 bool persist_is_outdated(void *user)
 {
 	struct persist *persist = user;
 	bool outdated;
 
 	pthread_mutex_lock(&persist->lock);
-	outdated = !persist->opening && begins_anew(persist);
+	outdated = !persist->opening &&
+		(begins_anew(persist) || (persist->rows_wait && restores(persist)));
 	pthread_mutex_unlock(&persist->lock);
 	return outdated;
 }
@@ -209,10 +227,12 @@ static void idle(struct persist *persist)
 	if (due_ns == 0) {
 		pthread_cond_wait(&persist->changed, &persist->lock);
 	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
+		persist->rows_wait = true;
 		pthread_mutex_unlock(&persist->lock);
 		persist_write_rows(persist, false);
 		persist_wake_loop(persist); /* there may be alerts */
 		pthread_mutex_lock(&persist->lock);
+		persist->rows_wait = false;
 	}
 }
 

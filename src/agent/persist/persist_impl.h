@@ -41,6 +41,7 @@ struct persist {
 	bool retains;                 /* thread's: retention follows the current job */
 	struct rows history;          /* rows of the history file */
 	struct rows events;           /* rows of the events file */
+	bool rows_wait;               /* lock: rows are being written, and restores go first */
 	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
 	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
 	/* thread's, at rank 0's host: the store has no tag of a step above stored_step, but perhaps
@@ -73,7 +74,7 @@ void persist_wake_loop(struct persist *persist);
 /* Whether the agent leaves. */
 bool persist_is_stopping(struct persist *persist);
 /* Whether the job under way is of no more use, since the ranks of hosts that work together begin
- * anew; user: the persist. */
+ * anew, or is in the way of their restore; user: the persist. */
 bool persist_is_outdated(void *user);
 
 /* ---- persist_jobs.c; on the thread, without the lock ---- */

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 import namespaces
-from namespaces import address, ip, shape, silence  # noqa: F401  for tests
+from namespaces import address, hear, ip, shape, silence  # noqa: F401  for tests
 
 
 @contextlib.contextmanager

@@ -337,6 +337,28 @@ static void what_hosts_hold_together_is_offered(void **state)
 	assert_true((count_messages() == 0) == *(bool *)*state);
 }
 
+/* Fits agree_find_fn: leaves out a part of what the hosts hold. */
+static int take_less(void *user, struct agree_msg_status *status)
+{
+	status->plan->sources_n--;
+	return take_held(user, status);
+}
+
+static void an_offer_without_all_ranks_is_refused(void **state)
+{
+	static struct recover_plan plans[2];
+	struct peer_part own[] = {part_held(1, 10, 0)};
+	struct peer_part others[] = {part_held(1, 10, 1)};
+	struct agree_msg_status zero = {.held_n = 1, .held = own, .plan = &plans[0]};
+	struct agree_msg_status one = {.held_n = 1, .held = others, .plan = &plans[1]};
+
+	assert_int_equal(agree_offer(&pair.one, &one, find_here, NULL, &err), PAWL_ECANCELED);
+	assert_int_equal(agree_offer(&pair.zero, &zero, take_less, NULL, &err), 0);
+	one = (struct agree_msg_status){.held_n = 1, .held = others, .plan = &plans[1]};
+	assert_int_equal(agree_offer(&pair.one, &one, find_here, NULL, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "not of all ranks"));
+}
+
 static void what_is_not_whole_is_not_offered(void **state)
 {
 	static struct recover_plan plans[2];
@@ -405,6 +427,7 @@ int main(void)
 			stop, &objects),
 		cmocka_unit_test_prestate_setup_teardown(what_hosts_hold_together_is_offered, start,
 			stop, &directories),
+		cmocka_unit_test_setup_teardown(an_offer_without_all_ranks_is_refused, start, stop),
 		cmocka_unit_test_setup_teardown(what_is_not_whole_is_not_offered, start, stop),
 		cmocka_unit_test_setup_teardown(who_holds_nothing_can_ask, start, stop),
 		cmocka_unit_test_setup_teardown(a_step_that_is_asked_for_is_the_only_one, start,

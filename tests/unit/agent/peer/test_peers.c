@@ -546,6 +546,20 @@ static void addresses_of_ipv6_work(void **state)
 	peer_link_close(open_link());
 }
 
+/* A storage thread that hangs goes on after the agent has closed all, and must find them. */
+static void what_a_hanging_thread_uses_stays(void **state)
+{
+	static struct peers *peers; /* for leak checkers: it is never freed */
+	char address[PEER_ADDRESS_MAX];
+
+	peers = open_peers("gpt", TOKEN);
+	peers_set_leader(peers, "127.0.0.1", 1);
+	peers_outlive(peers);
+	peers_close(peers);
+	assert_int_equal(peers_leader(peers, address, &err), 0);
+	assert_string_equal(address, "127.0.0.1:1");
+}
+
 static void bad_options_are_refused(void **state)
 {
 	char name[CKPT_JOB_MAX + 1] = {0};
@@ -628,6 +642,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_server_closes_amid_requests, begin, end),
 		cmocka_unit_test_setup_teardown(the_leader_is_known_by_its_address, begin, end),
 		cmocka_unit_test_setup_teardown(addresses_of_ipv6_work, begin, end),
+		cmocka_unit_test_setup_teardown(what_a_hanging_thread_uses_stays, begin, end),
 		cmocka_unit_test_setup_teardown(bad_options_are_refused, begin, end),
 		cmocka_unit_test_setup_teardown(opening_may_fail_anywhere, begin, end),
 		cmocka_unit_test_setup_teardown(calls_may_fail_anywhere, begin, end),

@@ -1,6 +1,7 @@
 /*
- * A bucket whose speed is known: the tests' S3 server in a process of its own, for bench/bucket.py.
- * It prints its address, and then carries out commands, a line each, and answers each by a line:
+ * A bucket whose speed is known: the tests' S3 server in a process of its own, for bench/bucket.py
+ * and bench/replicate.py. An argument is the address that it listens at, instead of 127.0.0.1. It
+ * prints its URL, and then carries out commands, a line each, and answers each by a line:
  *
  *   set CONN_MIB LINK_MIB HOLD_MS   speeds of each connection and of all together, in MiB a second,
  *                                   and how long each request waits for its answer; 0: no limit
@@ -98,9 +99,9 @@ static bool obey(struct s3_server *server, const char *line)
 	return true;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	struct s3_server *server = s3_server_start();
+	struct s3_server *server = argc > 1 ? s3_server_start_at(argv[1]) : s3_server_start();
 	char line[512];
 	int status = 0;
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ class StandIn:
         """Limits each connection, and all together, in MiB a second; and how soon it answers."""
         self.command(f"set {conn_mib} {link_mib} {hold_ms}")
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The server stands still meanwhile, and answers nobody."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def counts(self) -> Any:
         return self.command("counts")
 
@@ -40,8 +50,11 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def stand_in(program: Path) -> Iterator[StandIn]:
+def stand_in(
+    program: Path, address: str = "127.0.0.1", within: Sequence[str] = ()
+) -> Iterator[StandIn]:
+    """within: a command that runs another one where the address is."""
     with subprocess.Popen(
-        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*within, program, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield StandIn(process)  # the server ends with its standard input

@@ -612,19 +612,25 @@ static void *run_server(void *arg)
 
 struct s3_server *s3_server_start(void)
 {
+	return s3_server_start_at("127.0.0.1");
+}
+
+struct s3_server *s3_server_start_at(const char *host)
+{
 	struct s3_server *server = s3_need(calloc(1, sizeof(*server)));
 	struct sockaddr_in address = {.sin_family = AF_INET};
 	socklen_t size = sizeof(address);
 	int rv;
 
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	rv = inet_pton(AF_INET, host, &address.sin_addr);
+	ASSERT(rv == 1);
 	server->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	ASSERT(server->fd >= 0);
 	rv = bind(server->fd, (struct sockaddr *)&address, sizeof(address));
 	rv = rv == 0 ? listen(server->fd, 64) : rv;
 	rv = rv == 0 ? getsockname(server->fd, (struct sockaddr *)&address, &size) : rv;
 	ASSERT(rv == 0);
-	snprintf(server->endpoint, sizeof(server->endpoint), "http://127.0.0.1:%u",
+	snprintf(server->endpoint, sizeof(server->endpoint), "http://%s:%u", host,
 		ntohs(address.sin_port));
 	pthread_mutex_init(&server->lock, NULL);
 	clock_cond_init(&server->changed);

@@ -121,6 +121,8 @@ struct s3_counts {
 
 /* Aborts the test if there is no socket or memory. */
 struct s3_server *s3_server_start(void);
+/* Starts it at another numeric IPv4 address of this host. */
+struct s3_server *s3_server_start_at(const char *host);
 /* Ends all connections. */
 void s3_server_stop(struct s3_server *server);
 /* Points the environment's AWS_ and Google's variables at the server, and nowhere else. */

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import buckets
+import netns
 import program
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -122,6 +123,14 @@ KEYS = {
         "ratios": {"better", "better_1"},
         "bound": set(),
     },
+    "replicate": {
+        "metrics": {"rate_free", "rate_1gbit", "lost_s", "lost_store_s", "parity_memory"},
+        "ratios": {
+            "to_raw_free", "to_raw_1gbit", "steps_light", "steps_busy", "lost_to_store",
+            "parity_cache_to_crc", "parity_memory_to_crc",
+        },
+        "bound": {"raw_free", "raw_1gbit", "link_1gbit"},
+    },
     "reshard": {
         "metrics": {"save_gib_s", "stall_ms", "cold_gib_s", "cached_gib_s", "same_s", "reshard_s"},
         "ratios": {"save_to_stock", "stall_to_stock", "cached_to_stock", "reshard_to_same"},
@@ -141,16 +150,19 @@ OPTIONS = {"cuda": ["--device=cpu"]}  # options that differ from those of the ot
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
 
-QUICK = ("checkpoint", "adapt", "bucket")
+QUICK = ("checkpoint", "adapt", "bucket", "replicate")
 
 
-@pytest.mark.slow("checkpoint", "bucket")
+@pytest.mark.slow("checkpoint", "bucket", "replicate")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else slow) for name in KEYS]
 )
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
-    if name == "bucket":
+    if name in ("bucket", "replicate"):
         buckets.find_weed()
+    if name == "replicate":
+        with netns.hosts(1):
+            pass
     command = [
         sys.executable,
         str(BENCH / f"{name}.py"),

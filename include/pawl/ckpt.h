@@ -80,12 +80,13 @@ struct pawl_ckpt_options {
 
 /*
  * Several hosts: each has an agent of its own. root is one directory that all hosts see, and the
- * agents agree by files in it. Every save is made durable. COMMITTED means that the ranks of this
- * host have staged the save, which may still fail. Restores read from root, or from the hosts'
- * memory if they keep replicas, and are the same on all hosts. All ranks make the same saves in the
- * same order, by tag too: each rank saves each tag once, with a step, even if it has no partition
- * of it (else PAWL_ENOTSUP). pawl_ckpt_stopping and pawl_ckpt_due answer for this host alone. See
- * docs/limits.md.
+ * agents agree by files in it. Every save is made durable, unless the agents are connected (pawl
+ * run) and saves have no names: then that of rank 0's host chooses, by its persist_every. COMMITTED
+ * means that the ranks of this host have staged the save, which may still fail. Restores read from
+ * root, or from the hosts' memory if their agents are connected, and are the same on all hosts. All
+ * ranks make the same saves in the same order, by tag too: each rank saves each tag once, with a
+ * step, even if it has no partition of it (else PAWL_ENOTSUP). pawl_ckpt_stopping and pawl_ckpt_due
+ * answer for this host alone. See docs/limits.md.
  */
 
 /* Opens a session; blocks until the root is open, at most a minute. PAWL_EBUSY: another job has the

@@ -57,8 +57,9 @@ class Checkpointer(Saver):
     reads from all hosts of the sum. ``replicas`` is 1 to 3 then. With fewer than 4 hosts, copies
     are kept.
 
-    Where ranks span hosts, root is a directory that all of them see, and every save is made
-    durable, whatever ``persist_every`` says.
+    Where ranks span hosts, root is a directory that all of them see. Under ``pawl run`` the value
+    of ``persist_every`` on rank 0's host counts, and 0 means the newest save whenever storage is
+    free. Under other launchers every save is made durable, whatever ``persist_every`` says.
 
     Raises PawlError: PAWL_EBUSY (another job saves to root), PAWL_ENOTSUP (a URL).
     Its methods are for one thread at a time.

@@ -140,6 +140,24 @@ static int close_changed_root(struct agent_root **at, const struct frame_hello *
 	return 0;
 }
 
+/* Sets how often a save becomes durable. Hosts of which none chooses for the others persist every
+ * save: they cannot agree in time on which ones to skip. If one does, no save waits for storage,
+ * also with an interval of 0. */
+static void set_interval(struct agent_root *root, int64_t interval_ns, bool auto_interval)
+{
+	bool chooses = root->peers.chooses;
+
+	root->schedule.auto_interval =
+		auto_interval && (root->remote_ranks == 0 || (chooses && root->first_rank == 0));
+	if (root->remote_ranks > 0 && !chooses) {
+		ledger_set_interval(&root->ledger, 0);
+	} else if (root->schedule.auto_interval) {
+		root_advise(root);
+	} else {
+		ledger_set_interval(&root->ledger, chooses && interval_ns == 0 ? 1 : interval_ns);
+	}
+}
+
 static int join_root(struct agent_conn *conn, const struct frame_hello *hello, struct pawl_err *err)
 {
 	struct agent *agent = conn->agent;
@@ -185,20 +203,15 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	if (rv != 0) {
 		return rv;
 	}
+	rv = root_chosen_join(root, err);
+	if (rv != 0) {
+		return rv;
+	}
 	root_set_last_seq(root, conn->rank, hello->seq);
 	root->saves.memory_bytes = hello->memory_bytes;
 	root->replicas = hello->replicas;
 	root->parity = hello->parity;
-	root->schedule.auto_interval = auto_interval && root->remote_ranks == 0;
-	if (root->remote_ranks > 0) {
-		/* With 0 every save is persisted: hosts cannot agree in time on which ones to
-		 * skip. */
-		ledger_set_interval(&root->ledger, 0);
-	} else if (auto_interval) {
-		root_advise(root);
-	} else {
-		ledger_set_interval(&root->ledger, interval_ns);
-	}
+	set_interval(root, interval_ns, auto_interval);
 	persist_set_policy(root->storage.thread, &policy);
 	return 0;
 }
@@ -249,8 +262,10 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, const union frame
 		.adds = (begin->flags & PAWL_SAVE_ADDS) != 0,
 		.streams = (begin->flags & PAWL_SAVE_STREAM) != 0,
 		.fits = times >= LEDGER_SLOTS - 1,
-		/* A job on several hosts restores nothing from memory: no spare slot is needed. */
-		.fits_spare = times == LEDGER_SLOTS && conn->root->remote_ranks == 0};
+		/* If hosts write every save, no spare slot is needed: they restore nothing from
+		 * it. */
+		.fits_spare = times == LEDGER_SLOTS &&
+			(conn->root->remote_ranks == 0 || conn->root->peers.chooses)};
 	snprintf(ask.tag, sizeof(ask.tag), "%s", begin->tag);
 	root_asked(conn->root, conn->rank, ask.seq);
 	conn->begin = (struct agent_begin){.id = id,

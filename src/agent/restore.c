@@ -201,13 +201,15 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	}
 	job->resolve.has_step = restore->has_step;
 	job->resolve.step = restore->step;
+	root_chosen_keep(root);
 	job->resolve.held_n = root_peers_list(root, &job->resolve.held);
 	restore->state = RESTORE_RESOLVING;
 	persist_submit(root->storage.thread, job);
 }
 
 /* Whether a round may start. With ranks on other hosts: all ranks here ask, and nothing is still to
- * become durable. So all hosts come to the round in the same order. */
+ * become durable, or what is can be restored from memory. All hosts come to the round in the same
+ * order. */
 static bool may_start(const struct agent_root *root)
 {
 	for (uint32_t r = 0; root->remote_ranks > 0 && r < root->ledger.world; r++) {
@@ -215,7 +217,8 @@ static bool may_start(const struct agent_root *root)
 			return false;
 		}
 	}
-	return root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
+	return root->peers.chooses ? root_chosen_may_restore(root)
+				   : root->remote_ranks == 0 || ledger_all_durable(&root->ledger);
 }
 
 static void enter_round(struct agent_root *root, struct agent_conn *conn)

@@ -53,7 +53,7 @@ static int check_records(const struct agent_root *root, struct pawl_err *err)
 {
 	uint32_t world = job_ranks(root);
 	struct record *records = calloc(world, sizeof(*records));
-	const struct record **list = calloc(world, sizeof(*list));
+	const struct record **list = calloc(world, sizeof(void *));
 	char part[CKPT_NAME_MAX] = "";
 	int rv = records != NULL && list != NULL
 		? 0

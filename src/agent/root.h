@@ -13,6 +13,7 @@
  *   restore.c         has all ranks restore the same checkpoint
  *   restore_peers.c   brings a checkpoint here that the hosts have in memory
  *   root_epoch.c      begins an epoch
+ *   root_chosen.c     has all hosts make the same saves durable, if the ranks span hosts
  *   root_hosts.c      talks to the other hosts, if the ranks span hosts
  *   root_peers.c      has other hosts hold replicas, if the ranks span hosts
  *   root_persist.c    hands jobs to the storage thread
@@ -38,6 +39,7 @@
 #include "ipc/tier.h"
 
 struct agent_conn;
+struct chooser;
 struct peers;
 struct replicator;
 
@@ -175,7 +177,8 @@ struct root_saves {
 	bool logged_no_spare;  /* the log says that memory has no room for the spare slot */
 	/* epoch.begun_ns when each slot's save began; earlier if a rank adds to an older tag. */
 	int64_t since_ns[LEDGER_SLOTS];
-	/* With ranks on other hosts: newest save that this host has failed for all hosts. */
+	/* With ranks on other hosts: last save that this host has failed for all hosts, by the
+	 * number that root_hosts_refuse got. */
 	uint64_t failed_seq;
 	bool stream_ready;               /* the directory for streaming ranks exists */
 	char stream_dir[STORE_NAME_MAX]; /* name of that directory */
@@ -232,6 +235,16 @@ struct root_peers {
 	struct peer_save global;              /* newest save that the ranks know is replicated */
 	struct peer_save restored;            /* save of memory that the ranks went on from last */
 	uint64_t failures;                    /* failures that were reported */
+	/* For root_chosen.c. */
+	bool chooses;                /* rank 0's host chooses which saves become durable */
+	struct chooser *chooser;     /* NULL: none was needed yet */
+	uint64_t seqs[LEDGER_SLOTS]; /* save in each slot that ranks may wait for; 0: none */
+	uint64_t past; /* highest number of a save that was committed here, or failed here */
+	/* Not handled yet; run 0: none. Leader: what another host wants. Other hosts: what the
+	 * leader has chosen. */
+	struct peer_save pending;
+	int64_t since_ns; /* when pending came, monotonic ns */
+	int64_t look_ns;  /* when to look whether the run is over, monotonic ns */
 	/* A restore from the memory of the hosts, from its offer until all ranks here have read. */
 	struct peer_fetch *fetch;                /* NULL: there is none */
 	struct recover_plan *plan;               /* what is restored; owned; NULL: nothing is */
@@ -389,11 +402,31 @@ void root_hosts_begin(struct agent_root *root);
 void root_hosts_begun(struct agent_root *root, const struct persist_job *job);
 /* Passes the nonce of agent_expect_nonce on, if it is for this root. */
 void root_hosts_expect_nonce(struct agent_root *root);
-/* Save seq failed here, and so fails on all hosts. */
+/* Save seq failed here, and so fails on all hosts. Where rank 0's host chooses what becomes
+ * durable, the others learn that only if it chooses this one. */
 void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why);
+/* Tells all hosts that this host's part in a save fails. number: that of this host's ranks or,
+ * where rank 0's host chooses, root_peers_number. */
+void root_hosts_refuse(struct agent_root *root, uint64_t number, int code, const char *why);
 /* All ranks here have voted: asks for the verdict of all hosts. Without memory for that, refuses
  * the restore and returns false. */
 bool root_hosts_vote(struct agent_root *root);
+
+/* ---- root_chosen.c: nothing happens unless rank 0's host chooses what becomes durable ---- */
+/* A rank joins: whether rank 0's host chooses is settled anew. */
+int root_chosen_join(struct agent_root *root, struct pawl_err *err);
+/* Handles what other hosts have chosen or want, and wants what somebody waits for here. Returns
+ * whether it is to be called again after a while. */
+bool root_chosen_advance(struct agent_root *root);
+/* The save in a slot is durable: older ones are superseded. */
+void root_chosen_durable(struct agent_root *root, int slot);
+/* A slot was not made durable. Returns whether that is no failure, since some host has a newer save
+ * instead; then the slot is dropped. */
+bool root_chosen_superseded(struct agent_root *root, int slot, const struct pawl_err *err);
+/* Whether a restore may start: all that would not be kept for it is durable. */
+bool root_chosen_may_restore(const struct agent_root *root);
+/* A restore starts: keeps what is committed and not durable, as the hosts may restore it. */
+void root_chosen_keep(struct agent_root *root);
 
 /* ---- root_peers.c: nothing happens in a root without links ---- */
 void root_peers_open(struct agent_root *root);
@@ -402,6 +435,21 @@ void root_peers_close(struct agent_root *root);
 void root_peers_begin(struct agent_root *root);
 /* PERSIST_BEGIN has ended. */
 void root_peers_begun(struct agent_root *root);
+/* Returns the number by which all hosts know the save seq of this host's ranks. */
+uint64_t root_peers_number(const struct agent_root *root, uint64_t seq);
+/* Whether the save in a slot is all of its tag, and lies in memory. */
+bool root_peers_is_whole(const struct agent_root *root, int slot);
+/* Has the storage thread enter the run of the hosts, or look whether it is over. */
+void root_peers_enter(struct agent_root *root);
+/* Save seq was committed here, or has failed here. */
+void root_peers_past(struct agent_root *root, uint64_t seq);
+/* The ranks begin anew. */
+void root_peers_reset(struct agent_root *root);
+/* The save in a slot gets no safer: with a chooser, tells the ranks. */
+void root_peers_supersede(struct agent_root *root, int slot);
+/* A slot was handed to the storage thread: where rank 0's host chooses, and is this one, has all
+ * hosts make the save durable. */
+void root_peers_choose(struct agent_root *root, int slot);
 /* A save is committed in a slot. */
 void root_peers_commit(struct agent_root *root, int slot);
 /* The memory of a slot is about to change. */

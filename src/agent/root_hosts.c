@@ -24,15 +24,29 @@ static struct persist_job *make_job(struct agent_root *root, enum persist_kind k
 
 void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const char *why)
 {
-	struct persist_job *job;
-
-	if (root->remote_ranks == 0 || seq == 0 || seq == root->saves.failed_seq) {
+	if (root->remote_ranks == 0 || seq == 0) {
 		return;
 	}
-	root->saves.failed_seq = seq;
+	if (root->peers.chooses) {
+		root_peers_past(root, seq);
+		root_peers_enter(root); /* this host hears of no choice before */
+	} else {
+		root_hosts_refuse(root, seq, code, why);
+	}
+}
+
+void root_hosts_refuse(struct agent_root *root, uint64_t number, int code, const char *why)
+{
+	struct persist_job *job;
+
+	if (number == root->saves.failed_seq) {
+		return;
+	}
+	root->saves.failed_seq = number;
 	job = make_job(root, PERSIST_FAIL_SAVE);
 	if (job) {
-		job->fail_save.seq = seq;
+		job->fail_save.seq = number;
+		job->fail_save.chosen = root->peers.chooses;
 		pawl_err_set(&job->fail_save.reason, code, "%s", why);
 		persist_submit(root->storage.thread, job);
 	}
@@ -62,6 +76,7 @@ void root_hosts_begin(struct agent_root *root)
 	/* What becomes of the jobs above no longer matters to the ranks that begin. */
 	root->epoch.number++;
 	root->saves.failed_seq = 0;
+	root_peers_reset(root);
 	job = make_job(root, PERSIST_BEGIN);
 	if (job) {
 		root_peers_begin(root);

@@ -8,6 +8,7 @@
  */
 #include "agent/root.h"
 
+#include "agent/peer/chooser.h"
 #include "agent/peer/held.h"
 #include "agent/peer/peers.h"
 #include "agent/peer/replicate.h"
@@ -41,6 +42,8 @@ void root_peers_open(struct agent_root *root)
 
 void root_peers_close(struct agent_root *root)
 {
+	chooser_stop(root->peers.chooser);
+	root->peers.chooser = NULL;
 	replicator_stop(root->peers.replicator);
 	root->peers.replicator = NULL;
 }
@@ -56,8 +59,7 @@ static void report(struct agent_root *root, const struct pawl_err *err, const ch
 
 /* ---- sending ---- */
 
-/* Whether the save in a slot is all of its tag, and lies in memory. */
-static bool is_whole(const struct agent_root *root, int slot)
+bool root_peers_is_whole(const struct agent_root *root, int slot)
 {
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
 
@@ -100,36 +102,86 @@ static void offer(struct agent_root *root, int slot)
 	}
 }
 
-/* Gives the save in a slot the number by which all hosts know it, in the run that is in force:
- * persist_jobs.c counts saves in the same way. */
+/* persist_jobs.c counts saves in the same way. */
+uint64_t root_peers_number(const struct agent_root *root, uint64_t seq)
+{
+	return (uint64_t)root->epoch.rounds << 32 | (uint32_t)seq;
+}
+
+/* Gives the save in a slot the number by which all hosts know it, in the run that is in force. */
 static void number_save(struct agent_root *root, int slot)
 {
 	root->peers.saves[slot] = (struct peer_save){.run = root->peers.map.run,
-		.number = (uint64_t)root->epoch.rounds << 32 |
-			(uint32_t)root->ledger.slots[slot].seq};
+		.number = root_peers_number(root, root->ledger.slots[slot].seq)};
+}
+
+void root_peers_enter(struct agent_root *root)
+{
+	/* A job that waits for other hosts, or is about to, looks by itself. */
+	if (!root->peers.entering &&
+		(root->peers.map.run == 0 || persist_idle(root->storage.thread))) {
+		root->peers.entering = true;
+		root_submit(root, PERSIST_ENTER, "");
+	}
+}
+
+void root_peers_past(struct agent_root *root, uint64_t seq)
+{
+	uint64_t number = root_peers_number(root, seq);
+
+	root->peers.past = number > root->peers.past ? number : root->peers.past;
+}
+
+void root_peers_reset(struct agent_root *root)
+{
+	root->peers.pending = (struct peer_save){0};
+	root->peers.past = 0;
+	memset(root->peers.seqs, 0, sizeof(root->peers.seqs));
+}
+
+void root_peers_supersede(struct agent_root *root, int slot)
+{
+	if (root->peers.chooses && root->peers.seqs[slot] != 0) {
+		root_send_level(root, root->peers.seqs[slot], LEVEL_SUPERSEDED, 0, "");
+	}
+	root->peers.seqs[slot] = 0;
+}
+
+void root_peers_choose(struct agent_root *root, int slot)
+{
+	const struct peer_save *save = &root->peers.saves[slot];
+
+	if (root->peers.chooses && root->first_rank == 0 && save->run != 0 &&
+		save->run == root->peers.map.run && root->ledger.slots[slot].persisting) {
+		chooser_choose(root->peers.chooser, save);
+	}
 }
 
 void root_peers_commit(struct agent_root *root, int slot)
 {
 	root->peers.saves[slot] = (struct peer_save){0};
-	if (!root->peers.has_links || !is_whole(root, slot)) {
+	root->peers.seqs[slot] = root->ledger.slots[slot].seq;
+	root_peers_past(root, root->ledger.slots[slot].seq);
+	if (!root->peers.has_links || !(root->peers.chooses || root_peers_is_whole(root, slot))) {
 		return;
+	}
+	if (root->peers.map.run == 0 || root->peers.chooses) {
+		root_peers_enter(root);
 	}
 	if (root->peers.map.run == 0) {
-		if (!root->peers.entering) { /* take_map goes on */
-			root->peers.entering = true;
-			root_submit(root, PERSIST_ENTER, "");
-		}
-		return;
+		return; /* take_map goes on */
 	}
 	number_save(root, slot);
-	if (root->peers.replicator != NULL) {
+	if (root->peers.replicator != NULL && root_peers_is_whole(root, slot)) {
 		offer(root, slot);
 	}
 }
 
 void root_peers_withdraw(struct agent_root *root, int slot)
 {
+	if (!root->ledger.slots[slot].durable) {
+		root_peers_supersede(root, slot);
+	}
 	root->peers.saves[slot] = (struct peer_save){0};
 	if (root->peers.replicator != NULL) {
 		replicator_withdraw(root->peers.replicator, slot);
@@ -205,10 +257,12 @@ void root_peers_keep(struct agent_root *root, int slot)
 	struct held_rank ranks[PROTO_RANKS_LOCAL] = {{{0}}};
 	struct pawl_err err;
 
-	if (!root->peers.has_links || !is_whole(root, slot) || part.save.run == 0) {
+	if (!root->peers.has_links || !root_peers_is_whole(root, slot) || part.save.run == 0) {
 		return;
 	}
-	root_peers_withdraw(root, slot);
+	root->peers.seqs[slot] = 0; /* the caller tells the ranks what becomes of it */
+	/* The replicator goes on with the save: its bytes stay as they are. */
+	root->peers.saves[slot] = (struct peer_save){0};
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_rank *rank = &root->ranks[r];
 
@@ -264,15 +318,35 @@ static int start_replicator(struct agent_root *root, struct pawl_err *err)
 	return rv;
 }
 
+/* Numbers the saves that were committed before the run was known, and goes on with them. */
+static void number_saves(struct agent_root *root)
+{
+	int newest = ledger_newest(&root->ledger);
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct ledger_slot *entry = &root->ledger.slots[s];
+		bool known = root->peers.saves[s].run != 0;
+
+		if (entry->state != SLOT_COMMITTED || entry->seq == 0 || known) {
+			continue;
+		}
+		number_save(root, s);
+		if (entry->persisting) {
+			root_peers_choose(root, s);
+		}
+		if (s == newest && root_peers_is_whole(root, s) && root->peers.replicator != NULL) {
+			offer(root, s);
+		}
+	}
+}
+
 /* The hosts of another run are known, or the run is over. */
 static void take_map(struct agent_root *root)
 {
 	struct peer_map *map = &root->peers.map;
-	int newest = ledger_newest(&root->ledger);
 	struct pawl_err err;
 	int rv = 0;
 
-	root->peers.entering = false;
 	memset(root->peers.kept_steps, 0, sizeof(root->peers.kept_steps));
 	if (map->run != 0) {
 		rv = start_replicator(root, &err);
@@ -280,14 +354,15 @@ static void take_map(struct agent_root *root)
 	if (rv == 0 && root->peers.replicator != NULL) {
 		rv = replicator_set_map(root->peers.replicator, map->run != 0 ? map : NULL, &err);
 	}
+	root->peers.pending = (struct peer_save){0};
+	if (root->peers.chooser != NULL) {
+		chooser_set_run(root->peers.chooser, map->run);
+	}
 	if (rv != 0) {
 		report(root, &err, "checkpoints are not replicated to other hosts");
-	} else if (map->run != 0 && newest >= 0 && is_whole(root, newest) &&
-		root->peers.saves[newest].run == 0) {
-		number_save(root, newest);
-		if (root->peers.replicator != NULL) {
-			offer(root, newest);
-		}
+	}
+	if (map->run != 0) {
+		number_saves(root);
 	}
 }
 

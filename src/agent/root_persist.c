@@ -126,7 +126,8 @@ void root_persist(struct agent_root *root, int slot)
 			.remote_ranks = root->remote_ranks,
 			.ranks = root->storage.save_ranks,
 			.row = &root->history.rows[slot],
-			.slot = slot}};
+			.slot = slot,
+			.chosen = root->peers.chooses}};
 	memcpy(root->storage.save.tag, entry->tag, sizeof(entry->tag));
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_rank *rank = &root->ranks[r];

@@ -104,21 +104,30 @@ static void handle_saved(struct agent_root *root, struct persist_job *job)
 		root_rows_sweep(root, false);
 		root_advise(root);
 		root_send_level(root, entry->seq, LEVEL_DURABLE, 0, "");
+		root_chosen_durable(root, slot);
 		root_peers_durable(root, entry->step);
 		if (streamed) {
 			free_empty_slots(root);
 		}
 		return;
 	}
+	if (root_chosen_superseded(root, slot, &ended.result.err)) {
+		return;
+	}
 	if (final) {
-		root->storage.failed_since_drain = true;
+		/* After a save that another host does not have, a drain goes on with an older
+		 * one. */
+		root->storage.failed_since_drain = root->storage.failed_since_drain ||
+			!root->peers.chooses || rv != PAWL_ECANCELED;
 		root_report_failed(root, ended.tag, &ended.result.err);
 		snprintf(root->history.rows[slot].why, HISTORY_TEXT_MAX, "%.255s",
 			ended.result.err.msg);
 		if (diverged[0]) { /* sent first, so that the next save knows */
 			root_send_diverged(root, diverged);
 		}
-		if (rv != PAWL_ECORRUPT && rv != PAWL_EMISMATCH) {
+		/* With PAWL_EMISMATCH another host may be restoring, and keep its part, too. */
+		if (rv != PAWL_ECORRUPT &&
+			(rv != PAWL_EMISMATCH || (root->peers.chooses && !diverged[0]))) {
 			root_peers_keep(root, slot);
 		}
 		give_up(root, slot, &ended.result.err);
@@ -126,6 +135,19 @@ static void handle_saved(struct agent_root *root, struct persist_job *job)
 		return;
 	}
 	root_persist_failed(root, slot, &ended.result.err);
+}
+
+/* Handles the answer to root_peers_enter. */
+static void handle_entered(struct agent_root *root, const struct persist_job *job)
+{
+	struct alert alert;
+
+	root->peers.entering = false;
+	if (job->result.rv != 0 && job->result.rv != PAWL_EPEER) {
+		alert_fill(&alert, ALERT_ONCE, &job->result.err, "%s", "");
+		root_alert(root, &alert);
+	}
+	begin_anew_if_over(root, job);
 }
 
 static void report_space(struct agent_root *root, const struct persist_job *job)
@@ -191,6 +213,9 @@ void root_reap(struct agent_root *root)
 			break;
 		case PERSIST_BEGIN:
 			root_hosts_begun(root, job);
+			break;
+		case PERSIST_ENTER:
+			handle_entered(root, job);
 			break;
 		case PERSIST_CHECK_SPACE:
 			report_space(root, job);

@@ -430,10 +430,12 @@ void root_advance(struct agent_root *root)
 			waiting = waiting || conn->begin.id;
 		}
 	}
+	waiting = root_chosen_advance(root) || waiting;
 	restore_advance(root);
 	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
 	if (slot >= 0) {
 		root_persist(root, slot);
+		root_peers_choose(root, slot);
 	}
 	if (waiting && again_ns > now_ns + times_ns(TIME_ROOT_ASK)) {
 		again_ns = now_ns + times_ns(TIME_ROOT_ASK);

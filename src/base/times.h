@@ -145,8 +145,12 @@ struct pawl_err;
 		"How long rank 0's host waits for the next save to replicate before it answers "   \
 		"a host that asks for it.")                                                        \
 	X(PEER_COMMIT, "peer_commit", 5 * NS_PER_S, INNER,                                         \
-		"How long a host waits until a save that is to be replicated is committed there, " \
-		"too.")                                                                            \
+		"How long a host waits until a save that is to be replicated, or made durable, "   \
+		"is "                                                                              \
+		"committed there, too.")                                                           \
+	X(PEER_CHOICE, "peer_choice", 500 * NS_PER_MS, INNER,                                      \
+		"How long rank 0's host waits for the next save to make durable before it "        \
+		"answers a host that asks for it.")                                                \
 	X(PEER_RETRY, "peer_retry", 1 * NS_PER_S, INNER,                                           \
 		"Before a replica that failed is tried again.")                                    \
 	X(PERSIST_ROWS, "persist_rows", 1 * NS_PER_S, INNER,                                       \

@@ -87,7 +87,8 @@ enum proto_level {
 	LEVEL_COMMITTED,
 	LEVEL_REPLICATED, /* the memory of other hosts has it, too */
 	LEVEL_DURABLE,
-	LEVEL_TROUBLE /* still committed; storage failed: why */
+	LEVEL_TROUBLE,   /* still committed; storage failed: why */
+	LEVEL_SUPERSEDED /* a later save has taken its place; its level stays */
 };
 enum proto_verdict { VERDICT_GO, VERDICT_RETRY, VERDICT_REFUSED };
 

@@ -287,8 +287,8 @@ static void send_done(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* Whether other hosts may keep replicas. Even if their agents are not connected, every save of
- * ranks that span hosts is made durable: a wait for replicas ends. */
+/* Whether other hosts may keep replicas. A wait for them ends even if they cannot: every save of
+ * ranks that span hosts is made durable, or superseded. */
 static bool may_replicate(const struct pawl_ckpt *ckpt)
 {
 	return ckpt->options.replicas > 0 && ckpt->options.host_ranks < ckpt->options.world;

@@ -234,6 +234,19 @@ static void set_trouble(struct pawl_ckpt *ckpt, uint64_t id, int code, const cha
 	pthread_mutex_unlock(&ckpt->state);
 }
 
+static void set_superseded(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = session_find_status(ckpt, id);
+	if (entry) {
+		entry->superseded = true;
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
 void session_handle_level(struct pawl_ckpt *ckpt, const struct frame_level *frame)
 {
 	uint64_t id;
@@ -253,6 +266,9 @@ void session_handle_level(struct pawl_ckpt *ckpt, const struct frame_level *fram
 		break;
 	case LEVEL_FAILED:
 		session_set_failed(ckpt, id, frame->code, frame->why, -1, -1);
+		break;
+	case LEVEL_SUPERSEDED:
+		set_superseded(ckpt, id);
 		break;
 	case LEVEL_TROUBLE:
 		set_trouble(ckpt, id, frame->code, frame->why);

@@ -37,7 +37,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		PEER_PUT_RECORD, PEER_PUT_BYTES, PEER_PUT_END, PEER_LIST, PEER_GET_RECORDS,
 		PEER_GET, PEER_NOTE_WRITE, PEER_NOTE_READ, PEER_NOTE_LIST, PEER_NOTE_REMOVE,
 		PEER_OK, PEER_ERROR, PEER_ROUND, PEER_LISTED, PEER_RECORD, PEER_BYTES, PEER_NOTE,
-		PEER_NAMES};
+		PEER_NAMES, PEER_CHOICE, PEER_CHOSEN};
 	const struct peer_part part = {.save = {77, 3},
 		.step = 1200,
 		.tag = "global_step1200",
@@ -58,6 +58,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.root = 12,
 		.save = {77, 3},
 		.global = {77, 2},
+		.wanted = {77, 4},
 		.part = in_sum,
 		.rank = 9,
 		.size_bytes = 1 << 20,

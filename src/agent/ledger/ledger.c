@@ -47,6 +47,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->world = world;
 	ledger->refused_seq = 0;
 	ledger->last_seq = 0;
+	ledger->durable_order = 0;
 	ledger->known_n = 0;
 	memset(ledger->failed, 0, sizeof(ledger->failed));
 	ledger->no_spare_ranks = (struct rank_set){0};
@@ -411,11 +412,12 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 	}
 	slot = &ledger->slots[i];
 	ASSERT(slot->state == SLOT_COMMITTED && !slot->durable);
-	if (now_ns < ledger->retry_ns) {
+	if (now_ns < ledger->retry_ns && !slot->chosen) {
 		*again_ns = ledger->retry_ns;
 		return -1;
 	}
-	if (!ledger->flush && !slot->urgent && !slot->streamed && now_ns < ledger->persist_due_ns) {
+	if (!ledger->flush && !slot->urgent && !slot->streamed && !slot->chosen &&
+		now_ns < ledger->persist_due_ns) {
 		*again_ns = ledger->persist_due_ns;
 		return -1;
 	}
@@ -436,6 +438,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 
 	ASSERT(slot->persisting && slot->state != SLOT_STAGING);
 	slot->persisting = false;
+	slot->chosen = false;
 	slot->durable = ok;
 	if (slot->streamed) {
 		/* A streamed save was never in memory, and what its ranks wrote is published or
@@ -452,9 +455,15 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 	if (ok) {
 		ledger_record_stored(ledger, slot->step);
 		slot->urgent = false;
+		if (slot->order > ledger->durable_order) {
+			ledger->durable_order = slot->order;
+		}
 		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
 	} else {
 		ledger->retry_ns = now_ns + ledger->times.retry_ns;
+		if (ledger->role == LEDGER_LEADS) { /* the save is lost: the next one is due */
+			ledger->persist_due_ns = ledger->retry_ns;
+		}
 	}
 }
 
@@ -482,7 +491,24 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 	if (!slot || (!slot->durable && !slot->streamed && is_publishing(ledger))) {
 		return false; /* the streamed save supersedes this one */
 	}
+	if (!slot->durable && ledger_is_passed(ledger, (int)(slot - ledger->slots))) {
+		return false;
+	}
 	slot->urgent = !slot->durable;
+	return true;
+}
+
+bool ledger_choose(struct ledger *ledger, uint64_t seq)
+{
+	struct ledger_slot *slot = find_seq(ledger, seq, SLOT_COMMITTED);
+
+	ASSERT(ledger->role == LEDGER_FOLLOWS);
+	if (!slot || slot->durable || ledger_is_passed(ledger, (int)(slot - ledger->slots))) {
+		return false;
+	}
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		ledger->slots[i].chosen = &ledger->slots[i] == slot;
+	}
 	return true;
 }
 

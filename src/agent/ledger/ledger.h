@@ -26,6 +26,12 @@
  *   - every streamed save must become durable, too. Once it is, the saves in memory are older and
  *     are dropped.
  *
+ * Where the ranks span hosts that choose together what becomes durable (enum ledger_role), each
+ * host has a ledger, and interval_ns is above 0:
+ *   - a ledger that follows persists no save by itself, only the one that the other host has chosen
+ *     (ledger_choose). A save that somebody waits for keeps its slot until then (ledger_wanted);
+ *   - saves become durable in order: once one is durable, no older one need be.
+ *
  * Named saves (struct ledger.named) are matched by tag instead of by number, for programs in which
  * not every rank saves every tag:
  *   - a rank that begins another tag, or leaves, has nothing more to add to the tag being staged:
@@ -86,6 +92,7 @@ struct ledger_slot {
 	bool persisting;  /* the storage thread reads it */
 	bool durable;     /* complete in the store */
 	bool urgent;      /* somebody waits until the save is durable */
+	bool chosen;      /* follows: all hosts make the save durable now */
 	uint32_t readers; /* restoring workers that read the slot */
 	uint32_t begun;   /* ranks that began; valid while staging */
 	uint32_t staged;  /* ranks that staged */
@@ -113,11 +120,19 @@ struct ledger_times {
 	int64_t retry_ns; /* shortest pause after a failed persist */
 };
 
+/* What a ledger has to do with those of other hosts. */
+enum ledger_role {
+	LEDGER_ALONE,   /* nothing: it decides for itself what is persisted */
+	LEDGER_LEADS,   /* decides for all hosts */
+	LEDGER_FOLLOWS, /* persists what another host's ledger has decided */
+};
+
 struct ledger {
 	struct ledger_times times; /* as given to ledger_init */
 	uint32_t world;            /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
 	uint32_t first_rank;       /* number of rank 0 here in the job, for users */
 	int64_t interval_ns;       /* between persists; 0: every save is persisted */
+	enum ledger_role role;     /* set by the owner; with another than ALONE, interval_ns > 0 */
 	struct ledger_slot slots[LEDGER_SLOTS];
 	uint64_t refused_seq;      /* newest save that is refused, as are all before it */
 	uint64_t last_seq;         /* newest save that was granted */
@@ -127,6 +142,7 @@ struct ledger {
 	bool stream;               /* the state did not fit once: stream from now on */
 	bool named;                /* saves are matched by tag */
 	uint64_t last_order;       /* starts and failures so far, the last order */
+	uint64_t durable_order;    /* newest slot that became durable in this epoch; 0: none */
 	uint64_t store_only_order; /* slots of a lower order are older than the store's newest */
 	/* Tag of the save of store_only_order; valid if that is not 0. */
 	char store_only_tag[CKPT_TAG_MAX];
@@ -228,6 +244,13 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 /* Makes seq durable out of turn (0: the newest committed), as somebody waits for it. Returns false
  * if the save failed or was superseded. */
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
+/* Follows: the save of this number, and no other, is persisted next. Returns false if it is not
+ * committed here, or is older than one that is durable. */
+bool ledger_choose(struct ledger *ledger, uint64_t seq);
+/* Follows: returns the committed slot of which somebody here waits that it is chosen; -1: none. */
+int ledger_wanted(const struct ledger *ledger);
+/* Whether the save in a slot will not be made durable, since a newer one is. */
+bool ledger_is_passed(const struct ledger *ledger, int i);
 /* Returns the newest committed slot in memory; -1: the store has a newer one, or there is none. */
 int ledger_newest(const struct ledger *ledger);
 /* Returns the committed slot that a restore takes: of the highest step, and among those the newest,

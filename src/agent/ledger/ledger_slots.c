@@ -46,11 +46,23 @@ int ledger_highest(const struct ledger *ledger, bool streamed)
 	return find_last(ledger, streamed, is_lower);
 }
 
-/* Whether the slot must become durable: a rank waits for it, or the save is streamed and has no
- * other copy, or every save must. */
+/* Whether a newer save is durable, and this one need not be. */
+static bool is_passed(const struct ledger *ledger, const struct ledger_slot *slot)
+{
+	return ledger->role != LEDGER_ALONE && slot->order < ledger->durable_order;
+}
+
+bool ledger_is_passed(const struct ledger *ledger, int i)
+{
+	return is_passed(ledger, &ledger->slots[i]);
+}
+
+/* Whether the slot must become durable: a rank waits for it, or all hosts are to do it now, or the
+ * save is streamed and has no other copy, or every save must. */
 static bool must_persist(const struct ledger *ledger, const struct ledger_slot *slot)
 {
-	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
+	return !slot->durable && !is_passed(ledger, slot) &&
+		(slot->urgent || slot->chosen || slot->streamed || ledger->interval_ns == 0);
 }
 
 /* Whether memory holds a whole checkpoint besides the one in slot i. */
@@ -168,7 +180,7 @@ bool ledger_all_durable(const struct ledger *ledger)
 		if (slot->persisting) {
 			return false;
 		}
-		if (slot->state == SLOT_COMMITTED && !slot->durable &&
+		if (slot->state == SLOT_COMMITTED && !slot->durable && !is_passed(ledger, slot) &&
 			(i == newest || slot->streamed || ledger->interval_ns == 0)) {
 			return false;
 		}
@@ -176,7 +188,9 @@ bool ledger_all_durable(const struct ledger *ledger)
 	return true;
 }
 
-int ledger_pick_persist(const struct ledger *ledger)
+/* Returns the oldest slot that must be persisted, else the newest if it is not durable; -1:
+ * none. */
+static int find_undurable(const struct ledger *ledger)
 {
 	int newest = ledger_newest(ledger);
 	int best = -1;
@@ -189,5 +203,33 @@ int ledger_pick_persist(const struct ledger *ledger)
 			best = i;
 		}
 	}
-	return best >= 0 || newest < 0 || ledger->slots[newest].durable ? best : newest;
+	return best >= 0 || newest < 0 || ledger->slots[newest].durable ||
+			is_passed(ledger, &ledger->slots[newest])
+		? best
+		: newest;
+}
+
+static int find_chosen(const struct ledger *ledger)
+{
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		if (ledger->slots[i].state == SLOT_COMMITTED && ledger->slots[i].chosen) {
+			return i;
+		}
+	}
+	return -1;
+}
+
+int ledger_pick_persist(const struct ledger *ledger)
+{
+	return ledger->role == LEDGER_FOLLOWS ? find_chosen(ledger) : find_undurable(ledger);
+}
+
+int ledger_wanted(const struct ledger *ledger)
+{
+	int i = ledger->role == LEDGER_FOLLOWS ? find_undurable(ledger) : -1;
+
+	if (i < 0 || ledger->slots[i].persisting || find_chosen(ledger) >= 0) {
+		return -1;
+	}
+	return ledger->slots[i].urgent || ledger->slots[i].streamed || ledger->flush ? i : -1;
 }

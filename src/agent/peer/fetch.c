@@ -159,6 +159,7 @@ static void prefer_own(struct peer_fetch *fetch, struct recover_source *first, u
 static int group_sources(struct peer_fetch *fetch, struct pawl_err *err)
 {
 	struct recover_plan *plan = fetch->plan;
+	struct fetch_part *part = NULL; /* the last one */
 
 	fetch->parts = FAULT_MEM("fetch.parts", calloc(plan->sources_n, sizeof(*fetch->parts)));
 	if (!fetch->parts) {
@@ -167,8 +168,6 @@ static int group_sources(struct peer_fetch *fetch, struct pawl_err *err)
 	}
 	for (uint32_t i = 0; i < plan->sources_n; i++) {
 		struct recover_source *source = &plan->sources[i];
-		struct fetch_part *part =
-			fetch->parts_n > 0 ? &fetch->parts[fetch->parts_n - 1] : NULL;
 
 		if (!part || part->first_rank != source->first_rank) {
 			part = &fetch->parts[fetch->parts_n++];

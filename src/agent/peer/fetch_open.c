@@ -204,7 +204,7 @@ static int get_part(struct peer_fetch *fetch, struct fetch_part *part,
 		return rv;
 	}
 	part->records = FAULT_MEM("fetch.records", calloc(part->ranks, sizeof(*part->records)));
-	part->at = FAULT_MEM("fetch.layout", calloc(part->ranks, sizeof(*part->at)));
+	part->at = FAULT_MEM("fetch.layout", calloc(part->ranks, sizeof(void *)));
 	if (!part->records || !part->at) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %" PRIu32 " records",
 			part->ranks);

@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -160,28 +161,32 @@ static int write_piece(struct fetch_run *run, const uint8_t *bytes, struct pawl_
 	return 0;
 }
 
+/* Returns the partition of the piece that is being fetched. */
+static const struct record_part *part_of_piece(const struct fetch_run *run)
+{
+	return &run->part->records[run->piece.rank].parts[run->piece.part];
+}
+
 static void keep_damage(struct fetch_run *run)
 {
-	const struct image_piece *piece = &run->piece;
-	const struct record_part *part = &run->part->records[piece->rank].parts[piece->part];
-	uint64_t off = part->pieces[piece->piece].file_off;
+	uint64_t from = part_of_piece(run)->pieces[run->piece.piece].file_off;
+	char where[PEER_ADDRESS_MAX + 64] = "rebuilt from other hosts";
+	char bytes[64];
 
-	if (run->damage.code == 0 && run->source == NULL) {
-		pawl_err_set(&run->damage, PAWL_ECORRUPT,
-			"rank %" PRIu32 "'s part of step %" PRIu64
-			", rebuilt from other hosts: bytes %" PRIu64 " to %" PRIu64
-			" of %s are not what was staged",
-			run->part->first_rank + piece->rank, run->fetch->plan->step, off,
-			off + piece->len_bytes - 1, part->name);
-	} else if (run->damage.code == 0) {
-		pawl_err_set(&run->damage, PAWL_ECORRUPT,
-			"rank %" PRIu32 "'s part of step %" PRIu64 " on rank %" PRIu32
-			"'s host (%s): bytes %" PRIu64 " to %" PRIu64
-			" of %s are not what was staged",
-			run->part->first_rank + piece->rank, run->fetch->plan->step,
-			run->source->host, run->fetch->map->hosts[run->host].address, off,
-			off + piece->len_bytes - 1, part->name);
+	if (run->damage.code != 0) {
+		return;
 	}
+	if (run->source != NULL) {
+		snprintf(where, sizeof(where), "on rank %" PRIu32 "'s host (%s)", run->source->host,
+			run->fetch->map->hosts[run->host].address);
+	}
+	snprintf(bytes, sizeof(bytes), "%" PRIu64 " to %" PRIu64, from,
+		from + run->piece.len_bytes - 1);
+	pawl_err_set(&run->damage, PAWL_ECORRUPT,
+		"rank %" PRIu32 "'s part of step %" PRIu64
+		", %s: bytes %s of %s are not what was staged",
+		run->part->first_rank + run->piece.rank, run->fetch->plan->step, where, bytes,
+		part_of_piece(run)->name);
 }
 
 /* Takes the piece that is next, all of which has come, and goes on to the one after it. A damaged

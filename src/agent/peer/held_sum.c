@@ -259,22 +259,22 @@ void held_sum_end(struct held_sum *sum, struct held_part *part, struct held_part
 /* The caller holds the lock. */
 static int map_memory(struct held_sum *sum, uint64_t size_bytes, struct pawl_err *err)
 {
-	const char *tag = sum->info.tag;
 	uint8_t *map;
 
 	if (sum->fd < 0) {
 		sum->fd = FAULT_SYS("held.create", memfd_create("pawl-sum", MFD_CLOEXEC));
 		if (sum->fd < 0) {
-			return pawl_err_sys(err, "%s: create memory for a sum", tag);
+			return pawl_err_sys(err, "%s: create memory for a sum", sum->info.tag);
 		}
 	}
 	if (FAULT_SYS("held.size", ftruncate(sum->fd, (off_t)size_bytes)) != 0) {
-		return pawl_err_sys(err, "%s: size the memory of a sum of %" PRIu64 " bytes", tag,
-			size_bytes);
+		return pawl_err_sys(err, "%s: size the memory of a sum of %" PRIu64 " bytes",
+			sum->info.tag, size_bytes);
 	}
 	map = arena_map_fd(sum->fd, arena_round(size_bytes));
 	if (map == NULL) {
-		return pawl_err_sys(err, "%s: map a sum of %" PRIu64 " bytes", tag, size_bytes);
+		return pawl_err_sys(err, "%s: map a sum of %" PRIu64 " bytes", sum->info.tag,
+			size_bytes);
 	}
 	unmap(sum);
 	sum->map = map;

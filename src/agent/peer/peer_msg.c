@@ -287,6 +287,11 @@ static bool code_from_client(struct coder *c, struct peer_msg *m)
 	case PEER_NOTE_REMOVE:
 		code_note(c, m);
 		return true;
+	case PEER_CHOICE:
+		code_u64(c, &m->root);
+		code_save(c, &m->save);
+		code_save(c, &m->wanted);
+		return true;
 	default:
 		return false;
 	}
@@ -318,6 +323,9 @@ static bool code_from_server(struct coder *c, struct peer_msg *m)
 	case PEER_NAMES:
 		code_blob(c, m);
 		return true;
+	case PEER_CHOSEN:
+		code_save(c, &m->save);
+		return true;
 	default:
 		return false;
 	}
@@ -337,6 +345,7 @@ static bool is_valid(const struct peer_msg *m)
 		return m->job[0] != '\0';
 	case PEER_NEXT:
 	case PEER_LIST:
+	case PEER_CHOICE:
 		return m->root != 0;
 	case PEER_DONE:
 	case PEER_PUT:

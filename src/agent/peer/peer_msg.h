@@ -47,6 +47,9 @@ enum peer_kind {
 	PEER_NOTE_READ,   /* root, path. Answered by PEER_NOTE */
 	PEER_NOTE_LIST,   /* root, path: a folder. Answered by PEER_NAMES */
 	PEER_NOTE_REMOVE, /* root, path: of a note, or of a folder with all in it */
+	/* root, save: the chosen one that the client knows, wanted: one that is to be made durable,
+	 * or none. Answered by PEER_CHOSEN when another save is chosen, or after a while. */
+	PEER_CHOICE,
 	/* server to client */
 	PEER_OK = 64,
 	PEER_ERROR,  /* code, text */
@@ -56,6 +59,7 @@ enum peer_kind {
 	PEER_BYTES,  /* off, blob */
 	PEER_NOTE,   /* blob */
 	PEER_NAMES,  /* blob: names, each with its NUL */
+	PEER_CHOSEN, /* save: the one that all hosts make durable now, or none */
 };
 
 /* A save, as all hosts of its job know it; run 0: none. */
@@ -93,6 +97,7 @@ struct peer_msg {
 	uint64_t root;                 /* number of the root: peer_root */
 	struct peer_save save;         /* a save */
 	struct peer_save global;       /* newest save of which every host's part is at its peers */
+	struct peer_save wanted;       /* save that a rank waits for until it is durable */
 	struct peer_part part;         /* a part */
 	uint32_t rank;                 /* rank in the job */
 	uint64_t size_bytes;           /* size of the rank's arena */

@@ -68,9 +68,11 @@ static int poll_ms(int64_t now_ns, int64_t end_ns)
 
 static int late(short events, bool due, int64_t wait_ns, struct pawl_err *err)
 {
-	return due ? pawl_err_set(err, PAWL_ETIMEDOUT, "its connection did not come up in time")
-		   : pawl_err_set(err, PAWL_ETIMEDOUT, "it %s nothing for %.3g s",
-			     events & POLLOUT ? "takes" : "sends", (double)wait_ns / NS_PER_S);
+	if (due) {
+		return pawl_err_set(err, PAWL_ETIMEDOUT, "its connection did not come up in time");
+	}
+	return pawl_err_set(err, PAWL_ETIMEDOUT, "it %s nothing for %.3g s",
+		events & POLLOUT ? "takes" : "sends", (double)wait_ns / NS_PER_S);
 }
 
 int peer_stream_wait(struct peer_stream *stream, short events, int64_t wait_ns,

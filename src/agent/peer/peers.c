@@ -245,8 +245,11 @@ static void *run_accept(void *user)
 static int listen_at(struct peers *peers, const char *address, struct pawl_err *err)
 {
 	struct addrinfo *at = resolve(address, 0);
-	struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
-	struct sockaddr *own_addr = (struct sockaddr *)&own;
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} own = {.v6 = {.sin6_family = AF_UNSPEC}};
 	socklen_t len = sizeof(own);
 	int rv = 0;
 
@@ -258,13 +261,12 @@ static int listen_at(struct peers *peers, const char *address, struct pawl_err *
 		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (peers->listen_fd < 0 || bind(peers->listen_fd, at->ai_addr, at->ai_addrlen) != 0 ||
 		FAULT_SYS("peer.listen", listen(peers->listen_fd, BACKLOG)) != 0 ||
-		getsockname(peers->listen_fd, own_addr, &len) != 0) {
+		getsockname(peers->listen_fd, &own.any, &len) != 0) {
 		rv = pawl_err_sys(err, "listen at %s for other hosts' agents", address);
 	} else {
 		peers->port =
-			ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
-							: ((struct sockaddr_in *)&own)->sin_port);
-		format_address(peers->address, own_addr, len);
+			ntohs(own.any.sa_family == AF_INET6 ? own.v6.sin6_port : own.v4.sin_port);
+		format_address(peers->address, &own.any, len);
 	}
 	freeaddrinfo(at);
 	return rv;

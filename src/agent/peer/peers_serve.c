@@ -226,6 +226,20 @@ static int serve_next(struct peers_conn *conn, const struct peer_msg *msg, struc
 	return rv == 0 ? answer(conn, &round, err) : answer_error(conn, rv, why.msg, err);
 }
 
+static int serve_choice(struct peers_conn *conn, const struct peer_msg *msg, struct pawl_err *err)
+{
+	struct peer_msg chosen = {.kind = PEER_CHOSEN, .save = msg->save};
+	struct pawl_err why;
+	int rv;
+
+	if (msg->wanted.run != 0) {
+		rounds_want(conn->peers->rounds, msg->root, &msg->wanted);
+	}
+	rv = rounds_next_chosen(conn->peers->rounds, msg->root, &chosen.save,
+		times_ns(TIME_PEER_CHOICE), &why);
+	return rv == 0 ? answer(conn, &chosen, err) : answer_error(conn, rv, why.msg, err);
+}
+
 static int serve_done(struct peers_conn *conn, const struct peer_msg *msg, struct pawl_err *err)
 {
 	rounds_done(conn->peers->rounds, msg->root, &msg->part, msg->code, msg->text);
@@ -265,6 +279,8 @@ static int serve_request(struct peers_conn *conn, const struct peer_msg *msg, st
 		return serve_next(conn, msg, err);
 	case PEER_DONE:
 		return serve_done(conn, msg, err);
+	case PEER_CHOICE:
+		return serve_choice(conn, msg, err);
 	case PEER_PUT:
 	case PEER_PUT_RECORD:
 	case PEER_PUT_BYTES:

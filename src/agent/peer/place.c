@@ -159,7 +159,7 @@ bool place_parity(const struct peer_map *map, uint32_t host, uint32_t m, struct 
 		seat++;
 	}
 	k = seating.n - m < PLACE_PARITY_K ? seating.n - m : PLACE_PARITY_K;
-	ASSERT(k > 0);
+	ASSERT(k > 0 && seating.n > 0);
 	first = seat - seat % k;
 	hosts = seating.n - first < k ? seating.n - first : k;
 	*group = (struct place_group){

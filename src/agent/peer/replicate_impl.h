@@ -106,8 +106,8 @@ void replicate_unlink(struct replicator *replicator, uint32_t index);
 
 /* ---- replicate_rounds.c ---- */
 
-/* The thread. Runs until stop is set. */
-void *replicate_run(void *replicator);
+/* The thread of a replicator, user. Runs until stop is set. */
+void *replicate_run(void *user);
 
 /* ---- replicate_send.c ---- */
 

@@ -223,7 +223,7 @@ static int init_layout(struct part_layout *layout, const struct offer *offer, st
 
 	*layout = (struct part_layout){.ranks = ranks};
 	layout->records = FAULT_MEM("replicate.records", calloc(ranks, sizeof(struct record)));
-	layout->at = FAULT_MEM("replicate.layout", calloc(ranks, sizeof(*layout->at)));
+	layout->at = FAULT_MEM("replicate.layout", calloc(ranks, sizeof(void *)));
 	if (!layout->records || !layout->at) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %" PRIu32 " records", ranks);
 	}

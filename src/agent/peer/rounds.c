@@ -36,6 +36,8 @@ struct round_root {
 	uint32_t missing;           /* ranks whose part is not done */
 	bool *done;                 /* owned; for each rank, whether its part is done */
 	struct result last;         /* the round that ended last */
+	struct peer_save chosen;    /* what all hosts make durable; run 0: none */
+	struct peer_save wanted;    /* oldest save that a host wants; run 0: none */
 };
 
 struct rounds {
@@ -108,6 +110,8 @@ static void set_run(struct round_root *entry, uint64_t run)
 	entry->run = run;
 	entry->announced = (struct peer_save){0};
 	entry->global = (struct peer_save){0};
+	entry->chosen = (struct peer_save){0};
+	entry->wanted = (struct peer_save){0};
 	entry->open = false;
 }
 
@@ -243,6 +247,11 @@ static bool is_news(const struct peer_save *save, const struct peer_save *known)
 	return save->run != 0 && !peer_save_is(save, known);
 }
 
+static int set_canceled(struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECANCELED, "waiting for saves to replicate ends");
+}
+
 int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announced,
 	struct peer_save *global, int64_t timeout_ns, struct pawl_err *err)
 {
@@ -268,9 +277,103 @@ int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announce
 		*global = now->global;
 	}
 	pthread_mutex_unlock(&rounds->lock);
-	return canceled ? pawl_err_set(err, PAWL_ECANCELED, "waiting for saves to replicate ends")
-			: 0;
+	return canceled ? set_canceled(err) : 0;
 }
+
+/* ---- what becomes durable ---- */
+
+void rounds_choose(struct rounds *rounds, uint64_t root, const struct peer_save *save)
+{
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = find(rounds, root);
+	if (entry != NULL && entry->run != 0 && entry->run == save->run) {
+		entry->chosen = *save;
+		pthread_cond_broadcast(&rounds->changed);
+	}
+	pthread_mutex_unlock(&rounds->lock);
+}
+
+void rounds_want(struct rounds *rounds, uint64_t root, const struct peer_save *save)
+{
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = find(rounds, root);
+	if (entry != NULL && entry->run != 0 && entry->run == save->run &&
+		(entry->wanted.run == 0 || save->number < entry->wanted.number)) {
+		entry->wanted = *save;
+		pthread_cond_broadcast(&rounds->changed);
+	}
+	pthread_mutex_unlock(&rounds->lock);
+}
+
+/* Waits for something in a root's entry. Returns the entry, or one in which there is nothing; NULL:
+ * the waits were canceled. The caller holds the lock. */
+static struct round_root *await_news(struct rounds *rounds, uint64_t root, int64_t timeout_ns,
+	bool (*has_news)(const struct round_root *entry, const struct peer_save *known),
+	const struct peer_save *known, struct round_root *nothing)
+{
+	const struct timespec due = due_in(timeout_ns);
+	bool late = false;
+
+	for (;;) {
+		struct round_root *entry = find(rounds, root);
+
+		if (entry != NULL ? entry->canceled : rounds->all_canceled) {
+			return NULL;
+		}
+		entry = entry != NULL ? entry : nothing;
+		if (late || has_news(entry, known)) {
+			return entry;
+		}
+		late = pthread_cond_timedwait(&rounds->changed, &rounds->lock, &due) != 0;
+	}
+}
+
+static bool is_chosen(const struct round_root *entry, const struct peer_save *known)
+{
+	return is_news(&entry->chosen, known);
+}
+
+static bool is_wanted(const struct round_root *entry, const struct peer_save *known)
+{
+	return entry->wanted.run != 0;
+}
+
+int rounds_next_chosen(struct rounds *rounds, uint64_t root, struct peer_save *chosen,
+	int64_t timeout_ns, struct pawl_err *err)
+{
+	struct round_root nothing = {.used = false};
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = await_news(rounds, root, timeout_ns, is_chosen, chosen, &nothing);
+	if (entry != NULL) {
+		*chosen = entry->chosen;
+	}
+	pthread_mutex_unlock(&rounds->lock);
+	return entry != NULL ? 0 : set_canceled(err);
+}
+
+int rounds_take_wanted(struct rounds *rounds, uint64_t root, struct peer_save *wanted,
+	int64_t timeout_ns, struct pawl_err *err)
+{
+	struct round_root nothing = {.used = false};
+	struct round_root *entry;
+
+	pthread_mutex_lock(&rounds->lock);
+	entry = await_news(rounds, root, timeout_ns, is_wanted, NULL, &nothing);
+	if (entry != NULL) {
+		*wanted = entry->wanted;
+		entry->wanted = (struct peer_save){0};
+	}
+	pthread_mutex_unlock(&rounds->lock);
+	return entry != NULL ? 0 : set_canceled(err);
+}
+
+/* ---- the end of a round ---- */
 
 /* Names the ranks that are missing, as "4 to 7, 12". */
 static void name_missing(const struct round_root *entry, char text[MISSING_BYTES])

@@ -2,7 +2,10 @@
  * Rounds of replication, kept at rank 0's host: all hosts replicate the same save at a time, so
  * that there is always one of which every part is at its peers. The leader announces a save, every
  * host sends its part to its peers and reports it as done; once all are done the save is global.
- * Only then another one is announced. All functions may be called by any thread.
+ * Only then another one is announced.
+ *
+ * Also which save all hosts make durable: the leader chooses one, the others wait for that, and may
+ * want one. All functions may be called by any thread.
  */
 #ifndef AGENT_PEER_ROUNDS_H
 #define AGENT_PEER_ROUNDS_H
@@ -35,6 +38,18 @@ int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announce
  * given up (PAWL_ECANCELED), or for timeout_ns (PAWL_ETIMEDOUT, the ranks that are missing are
  * named). The result of the round that ended last is remembered. */
 int rounds_await(struct rounds *rounds, uint64_t root, const struct peer_save *save,
+	int64_t timeout_ns, struct pawl_err *err);
+/* Leader: all hosts make this save of the run in force durable now. */
+void rounds_choose(struct rounds *rounds, uint64_t root, const struct peer_save *save);
+/* Waits until another save is chosen than the caller knows, or for timeout_ns, and updates it. It
+ * may be an older one: what was chosen before has failed. PAWL_ECANCELED as above. */
+int rounds_next_chosen(struct rounds *rounds, uint64_t root, struct peer_save *chosen,
+	int64_t timeout_ns, struct pawl_err *err);
+/* A host wants a save of the run in force to be made durable. */
+void rounds_want(struct rounds *rounds, uint64_t root, const struct peer_save *save);
+/* Leader: waits until a save is wanted, or for timeout_ns, and takes it: the oldest of those that
+ * are wanted, whose hosts are expected to want them again. run 0: none. PAWL_ECANCELED as above. */
+int rounds_take_wanted(struct rounds *rounds, uint64_t root, struct peer_save *wanted,
 	int64_t timeout_ns, struct pawl_err *err);
 /* Ends all waits of a root, now and until the next rounds_begin; root 0: of all roots. */
 void rounds_cancel(struct rounds *rounds, uint64_t root);

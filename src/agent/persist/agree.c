@@ -30,7 +30,6 @@
 
 #define AGREE_OLD_DIR AGREE_DIR ".old" /* directory that is being removed */
 #define DIR_TRIES_MAX 10
-#define ROUNDS_KEPT   32u /* rounds of each type that are kept: no host is further behind */
 
 /* Polls once. Returns 1 if what the agent waits for has come; 0 if not yet, and why_waiting says
  * what is missing; or an error if it will never come. */
@@ -297,6 +296,7 @@ int agree_begin(struct agree *agree, struct pawl_err *err)
 	agree->last_save = 0;
 	agree->last_durable = 0;
 	agree->restores = 0;
+	agree->over_n = 0;
 	if (agree_notes_settle(&agree->notes) && agree_is_leader(agree) && rv == 0) {
 		/* What was left there by an earlier start is of no use. */
 		rv = agree_notes_clear(&agree->notes, AGREE_DIR, AGREE_OLD_DIR, err);
@@ -593,6 +593,15 @@ static bool is_ahead(const struct agree *agree, enum agree_round round, uint64_t
 	return round == AGREE_ROUND_SAVE ? n > agree->last_save : n >= agree->restores;
 }
 
+/* Whether a part for round n shows that its host has done what it does in the round that is
+ * gathered. */
+static bool is_past(const struct gathering *gathering, uint64_t n)
+{
+	bool exact = gathering->round == AGREE_ROUND_SAVE && gathering->agree->chosen;
+
+	return exact ? n == gathering->n : n >= gathering->n;
+}
+
 static int take_part(void *user, const char *name, enum store_kind store_kind)
 {
 	struct gathering *gathering = user;
@@ -611,7 +620,7 @@ static int take_part(void *user, const char *name, enum store_kind store_kind)
 		if (run->members[m].first_rank != first) {
 			continue;
 		}
-		if (round == gathering->round && n >= gathering->n && !gathering->arrived[m]) {
+		if (round == gathering->round && is_past(gathering, n) && !gathering->arrived[m]) {
 			gathering->arrived[m] = true;
 			gathering->arrived_n++;
 		} else if ((round == AGREE_ROUND_SAVE) != (gathering->round == AGREE_ROUND_SAVE) &&
@@ -745,18 +754,33 @@ int agree_await_result(struct agree *agree, enum agree_round round, uint64_t n,
 	return rv;
 }
 
+/* Returns the round whose messages are removed once round n is over; false: there is none. Rounds
+ * from before a restore stay, unless the leader chooses saves. */
+static bool find_old(struct agree *agree, enum agree_round round, uint64_t n, uint64_t *old)
+{
+	uint64_t *over = &agree->over[agree->over_n % AGREE_KEPT];
+
+	if (round != AGREE_ROUND_SAVE || !agree->chosen) {
+		*old = n - AGREE_KEPT;
+		return (uint32_t)n >= AGREE_KEPT;
+	}
+	*old = *over;
+	*over = n;
+	return agree->over_n++ >= AGREE_KEPT;
+}
+
 void agree_remove_old(struct agree *agree, enum agree_round round, uint64_t n)
 {
 	char path[AGREE_PATH_MAX];
+	uint64_t old;
 
-	/* Rounds from before a restore stay. */
-	if ((uint32_t)n < ROUNDS_KEPT) {
+	if (!find_old(agree, round, n, &old)) {
 		return;
 	}
 	for (uint32_t m = 0; m < agree->run.members_n; m++) {
-		round_path(agree, round, n - ROUNDS_KEPT, agree->run.members[m].first_rank, path);
+		round_path(agree, round, old, agree->run.members[m].first_rank, path);
 		agree_notes_remove(&agree->notes, path, NULL);
 	}
-	round_path(agree, round, n - ROUNDS_KEPT, UINT32_MAX, path);
+	round_path(agree, round, old, UINT32_MAX, path);
 	agree_notes_remove(&agree->notes, path, NULL);
 }

@@ -34,6 +34,7 @@
 
 #define AGREE_DIR         ".pawl-hosts"
 #define AGREE_PATH_MAX    192u /* bytes of a path in AGREE_DIR, terminator included */
+#define AGREE_KEPT        32u  /* rounds of each type that are kept: no host is further behind */
 #define AGREE_TIMEOUT_ENV "PAWL_HOSTS_TIMEOUT" /* environment variable: seconds, from 1 to 86400 */
 
 /* Waits pause_ns between two polls. Returns false if the caller is to give up: the agent leaves or
@@ -85,6 +86,11 @@ struct agree {
 	uint64_t last_save;     /* newest save whose round is over */
 	uint64_t last_durable;  /* newest save that is durable */
 	uint64_t restores;      /* number of restore rounds that are over */
+	/* The leader chooses which saves become durable, and may come back to an older one when one
+	 * has failed. Each host sends its part of what is chosen, and of nothing else. */
+	bool chosen;
+	uint64_t over[AGREE_KEPT]; /* leader, with chosen: newest saves that are over, a ring */
+	uint32_t over_n;           /* saves put into over so far */
 	_Atomic uint64_t
 		expected_nonce; /* nonce of rank 0's host, see agree_expect_nonce; 0: none */
 	_Atomic int64_t expected_since_ns; /* when agree_expect_nonce was called, monotonic ns */

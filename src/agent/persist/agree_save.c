@@ -282,6 +282,7 @@ static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
 	struct agree_msg_part msg = {.status = {.code = why->code}};
+	int rv;
 
 	agree->last_save = n > agree->last_save ? n : agree->last_save;
 	/* Files are removed before the message is written: on a full disk it needs the space. */
@@ -297,7 +298,11 @@ static int withdraw_part(struct agree *agree, uint64_t n, const struct manifest_
 	} else {
 		agree_msg_put_part(&agree->out, &msg);
 	}
-	return agree_send(agree, AGREE_ROUND_SAVE, n, agree_is_leader(agree), err);
+	rv = agree_send(agree, AGREE_ROUND_SAVE, n, agree_is_leader(agree), err);
+	if (rv == 0 && agree->chosen && agree_is_leader(agree)) {
+		agree_remove_old(agree, AGREE_ROUND_SAVE, n);
+	}
+	return rv;
 }
 
 int agree_save_fail(struct agree *agree, uint64_t n, const struct manifest_part *parts,

@@ -116,13 +116,13 @@ void persist_write_rows(struct persist *persist, bool sync)
 		persist->rows_begun = persist->rows_begun || sync;
 		rv = rows_write(&persist->events, persist->root, false, &err);
 	}
-	if (rv == PAWL_ECANCELED) { /* the rows are written later */
-		pthread_mutex_lock(&persist->lock);
-		set_due(persist);
-		pthread_mutex_unlock(&persist->lock);
+	if (rv != PAWL_ECANCELED) {
+		persist_report_rows(persist, rv, &err);
 		return;
 	}
-	persist_report_rows(persist, rv, &err);
+	pthread_mutex_lock(&persist->lock);
+	set_due(persist); /* something else had to be done first */
+	pthread_mutex_unlock(&persist->lock);
 }
 
 void persist_queue_row(struct persist *persist, const struct history_row *row)
@@ -167,12 +167,12 @@ static bool begins_anew(const struct persist *persist)
 	return job != NULL;
 }
 
-/* Whether ranks of several hosts wait for a restore. The caller holds the lock. */
-static bool restores(const struct persist *persist)
+/* Whether a job waits that ranks wait for. The caller holds the lock. */
+static bool is_awaited(const struct persist *persist)
 {
-	const struct persist_job *job = persist->multi_host ? persist->todo.head : NULL;
+	const struct persist_job *job = persist->todo.head;
 
-	while (job && job->kind != PERSIST_RESOLVE && job->kind != PERSIST_VOTE) {
+	while (job && job->kind == PERSIST_ENTER) {
 		job = job->next;
 	}
 	return job != NULL;
@@ -185,7 +185,7 @@ bool persist_is_outdated(void *user)
 
 	pthread_mutex_lock(&persist->lock);
 	outdated = !persist->opening &&
-		(begins_anew(persist) || (persist->rows_wait && restores(persist)));
+		(begins_anew(persist) || (persist->yields && is_awaited(persist)));
 	pthread_mutex_unlock(&persist->lock);
 	return outdated;
 }
@@ -227,12 +227,12 @@ static void idle(struct persist *persist)
 	if (due_ns == 0) {
 		pthread_cond_wait(&persist->changed, &persist->lock);
 	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
-		persist->rows_wait = true;
+		persist->yields = true;
 		pthread_mutex_unlock(&persist->lock);
 		persist_write_rows(persist, false);
 		persist_wake_loop(persist); /* there may be alerts */
 		pthread_mutex_lock(&persist->lock);
-		persist->rows_wait = false;
+		persist->yields = false;
 	}
 }
 

@@ -77,6 +77,7 @@ struct persist_save {
 	struct persist_rank *ranks;    /* world entries */
 	const struct history_row *row; /* the history row, as far as known */
 	int slot;                      /* the submitter's */
+	bool chosen;                   /* see struct agree */
 };
 
 /* A save that ranks stream. */
@@ -110,7 +111,8 @@ struct persist_check_space {
 };
 
 struct persist_fail_save {
-	uint64_t seq;           /* number of the save */
+	uint64_t seq;           /* number of the save; with chosen, among all hosts */
+	bool chosen;            /* see struct agree */
 	struct pawl_err reason; /* why the part will not come */
 };
 

@@ -37,11 +37,11 @@ struct persist {
 	bool stopped;                 /* the thread has left */
 	bool abandoned;               /* persist_stop no longer waits for the thread */
 	bool opening;                 /* the job in progress opens the root */
+	bool yields;                  /* what is done now is given up once a job waits */
 	bool busy;                    /* a job, or the retention after it, is in progress */
 	bool retains;                 /* thread's: retention follows the current job */
 	struct rows history;          /* rows of the history file */
 	struct rows events;           /* rows of the events file */
-	bool rows_wait;               /* lock: rows are being written, and restores go first */
 	int64_t rows_due_ns;          /* lock: when to write rows, monotonic ns; 0: no rows */
 	char newest[CKPT_TAG_MAX];    /* thread's: newest durable tag, or "" */
 	/* thread's, at rank 0's host: the store has no tag of a step above stored_step, but perhaps

@@ -258,6 +258,7 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	int rv;
 
 	FAULT_CRASH("agent.crash.persist");
+	persist->agree.chosen = job->save.chosen;
 	pthread_mutex_lock(&persist->lock);
 	policy = persist->policy;
 	pthread_mutex_unlock(&persist->lock);
@@ -496,9 +497,12 @@ static int begin_hosts(struct persist *persist, struct persist_job *job)
 
 static int fail_for_all(struct persist *persist, struct persist_job *job)
 {
+	const struct persist_fail_save *fail = &job->fail_save;
+	uint64_t n = fail->chosen ? fail->seq : host_round(persist, fail->seq);
+
 	ASSERT(persist->multi_host);
-	return agree_save_fail(&persist->agree, host_round(persist, job->fail_save.seq), NULL, 0,
-		"", &job->fail_save.reason, &job->result.err);
+	persist->agree.chosen = fail->chosen;
+	return agree_save_fail(&persist->agree, n, NULL, 0, "", &fail->reason, &job->result.err);
 }
 
 static int run_job(struct persist *persist, struct persist_job *job)

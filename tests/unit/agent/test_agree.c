@@ -524,6 +524,66 @@ static void old_messages_are_removed(void **state)
 	tags_root_close(root);
 }
 
+/* Has both hosts choose what they save: any numbers. */
+static void open_choosing(struct pair *pair, struct tags_root *root)
+{
+	init_pair(pair, NULL, NULL);
+	assert_int_equal(begin_pair(pair, root), 0);
+	pair->zero.chosen = true;
+	pair->one.chosen = true;
+}
+
+static void old_messages_of_chosen_saves_are_removed(void **state)
+{
+	struct pair pair;
+	struct tags_root *root = open_root(state);
+	char path[STORE_PATH_MAX];
+	struct pawl_err why;
+	uint32_t names = 0;
+
+	open_choosing(&pair, root);
+	pawl_err_set(&why, PAWL_EIO, "no");
+	for (uint64_t n = 1; n <= 100; n++) {
+		if (n % 4 != 0) {
+			assert_int_equal(save_pair(&pair, root, n * n, n % 3), 0);
+			continue;
+		}
+		assert_int_equal(agree_save_fail(&pair.one, n * n, NULL, 0, "", &why, NULL), 0);
+		assert_int_equal(save_part(&pair.zero, root, n * n, n % 3), PAWL_EIO);
+		assert_int_equal(agree_save_fail(&pair.zero, n * n, NULL, 0, "", &why, NULL), 0);
+	}
+	snprintf(path, sizeof(path), "%s/%016llx", pair.zero.base,
+		(unsigned long long)pair.zero.run.run);
+	assert_int_equal(store_list(tags_root_store(root), path, count_name, &names, NULL), 0);
+	assert_in_range(names, 2, 2 * AGREE_KEPT);
+	deinit_pair(&pair);
+	tags_root_close(root);
+}
+
+/* A chosen save that fails is followed by an older one: a part of the former is none of the
+ * latter. */
+static void an_older_save_can_be_chosen_after_a_failure(void **state)
+{
+	struct pair pair;
+	struct tags_root *root = open_root(state);
+	struct pawl_err why;
+
+	open_choosing(&pair, root);
+	pawl_err_set(&why, PAWL_ECANCELED, "it is not there");
+	assert_int_equal(save_pair(&pair, root, 3, 3), 0);
+	assert_int_equal(agree_save_fail(&pair.one, 9, NULL, 0, "", &why, NULL), 0);
+	assert_int_equal(save_part(&pair.zero, root, 9, 9), PAWL_ECANCELED);
+	assert_int_equal(agree_save_fail(&pair.zero, 9, NULL, 0, "", &why, NULL), 0);
+	/* Rank 0 begins first, and waits although the other host has sent a part of save 9. */
+	assert_int_equal(agree_gather(&pair.zero, AGREE_ROUND_SAVE, 8, NULL), PAWL_ECANCELED);
+	assert_int_equal(save_part(&pair.one, root, 8, 8), PAWL_ECANCELED);
+	assert_int_equal(agree_gather(&pair.zero, AGREE_ROUND_SAVE, 8, NULL), 0);
+	pair.zero.chosen = false;
+	assert_int_equal(agree_gather(&pair.zero, AGREE_ROUND_SAVE, 7, NULL), 0);
+	deinit_pair(&pair);
+	tags_root_close(root);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -543,6 +603,11 @@ int main(void)
 		cmocka_unit_test_prestate(hosts_that_do_different_things_get_errors, &objects),
 		cmocka_unit_test_prestate(old_messages_are_removed, &directories),
 		cmocka_unit_test_prestate(old_messages_are_removed, &objects),
+		cmocka_unit_test_prestate(old_messages_of_chosen_saves_are_removed, &directories),
+		cmocka_unit_test_prestate(old_messages_of_chosen_saves_are_removed, &objects),
+		cmocka_unit_test_prestate(an_older_save_can_be_chosen_after_a_failure,
+			&directories),
+		cmocka_unit_test_prestate(an_older_save_can_be_chosen_after_a_failure, &objects),
 		cmocka_unit_test_prestate(a_save_of_two_hosts_is_whole_or_not_there, &directories),
 		cmocka_unit_test_prestate(a_save_of_two_hosts_is_whole_or_not_there, &objects),
 	};

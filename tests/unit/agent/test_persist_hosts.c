@@ -46,6 +46,9 @@ struct host {
 static struct s3_server *server;
 static struct host hosts[HOSTS];
 static _Atomic bool refuses;        /* the bucket refuses all requests */
+static _Atomic bool stalls;         /* the bucket does not answer requests about the history */
+static _Atomic unsigned stalled_n;  /* number of such requests */
+static _Atomic unsigned history_n;  /* number of other requests about it */
 static _Atomic unsigned requests;   /* number of requests */
 static _Atomic unsigned of_agree_n; /* requests about messages between hosts */
 
@@ -55,6 +58,11 @@ static void look(void *user, const struct s3_ask *ask, struct s3_fault *fault)
 	requests++;
 	of_agree_n += strstr(ask->path, "pawl-hosts") != NULL ||
 		(ask->query != NULL && strstr(ask->query, "pawl-hosts") != NULL);
+	if (strstr(ask->path, "checkpointHistories") != NULL) {
+		stalled_n += stalls;
+		history_n += !stalls;
+		fault->kind = stalls ? S3_STALL : S3_FINE;
+	}
 	if (refuses) {
 		*fault =
 			(struct s3_fault){.kind = S3_ANSWER, .status = 403, .code = "AccessDenied"};
@@ -147,6 +155,8 @@ static void start_both(bool linked)
 	s3_server_clear(server);
 	s3_server_set(server, &settings);
 	refuses = false;
+	stalls = false;
+	stalled_n = 0;
 	requests = 0;
 	of_agree_n = 0;
 	for (uint32_t h = 0; h < HOSTS; h++) {
@@ -416,7 +426,7 @@ static void offered(uint64_t step, bool memory)
 		assert_int_equal(found->step, step);
 		assert_int_equal(found->memory, memory);
 		assert_true((found->plan != NULL) == memory);
-		if (memory) {
+		if (found->plan != NULL) {
 			assert_string_equal(found->plan->tag, found->tag);
 			assert_int_equal(found->plan->step, step);
 			assert_int_equal(found->plan->save.number, step);
@@ -623,6 +633,24 @@ static void who_waits_for_a_lost_leader_can_leave(void **state)
 	save_both(1, 10);
 }
 
+/* Rows of the history are due when a restore comes, and the bucket does not answer. */
+static void a_restore_does_not_wait_for_rows(void **state)
+{
+	struct history_row row = {.step = 11, .level = HISTORY_COMMITTED};
+
+	save_both(1, 10);
+	begin_both();
+	stalls = true;
+	persist_queue_row(hosts[0].persist, &row);
+	WITHIN(WITHIN_LONG_S, stalled_n > 0);
+	find_both(20, 0);
+	offered(20, true);
+	assert_int_equal(count_alerts("cannot be written"), 0);
+	history_n = 0;
+	stalls = false;
+	WITHIN(WITHIN_LONG_S, history_n > 0); /* the rows are written later */
+}
+
 /* The agent leaves before it has taken a plan: under ASan, nothing leaks. */
 static void a_plan_that_nobody_takes_is_freed(void **state)
 {
@@ -670,10 +698,13 @@ int main(void)
 			start_linked, stop_both),
 		cmocka_unit_test_setup_teardown(who_waits_for_a_lost_leader_can_leave, start_linked,
 			stop_both),
+		cmocka_unit_test_setup_teardown(a_restore_does_not_wait_for_rows, start_linked,
+			stop_both),
 		cmocka_unit_test_setup_teardown(a_plan_that_nobody_takes_is_freed, start_linked,
 			stop_both),
 	};
 
+	test_times("bucket_stall=1000");   /* a request that stalls is not given up by itself */
 	sigaction(SIGPIPE, &ignore, NULL); /* as io/tls.h asks for */
 	return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -404,6 +404,35 @@ static void replicated_lies_below_durable(void **state)
 	stop_scripted(&agent);
 }
 
+/* A save that is superseded keeps its level, and gets no safer. */
+static void a_wait_ends_when_the_save_is_superseded(void **state)
+{
+	for (int replicated = 0; replicated < 2; replicated++) {
+		struct scripted agent = {.memory_bytes = MEMORY,
+			.replicates = replicated,
+			.supersedes = true};
+		struct pawl_ckpt *ckpt;
+		struct pawl_err err;
+		uint64_t id;
+
+		agent.memory = calloc(1, MEMORY);
+		start_scripted(&agent);
+		ckpt = join_hosts(1);
+		id = save(ckpt, 1);
+		if (replicated) {
+			must_reach(ckpt, id, PAWL_CKPT_REPLICATED, PAWL_CKPT_REPLICATED);
+		} else {
+			assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_REPLICATED,
+						 WAIT_MS, &err)),
+				PAWL_ECANCELED);
+			assert_non_null(strstr(err.msg, "superseded"));
+			must_reach(ckpt, id, PAWL_CKPT_COMMITTED, PAWL_CKPT_COMMITTED);
+		}
+		pawl_ckpt_close(ckpt, WAIT_MS, NULL);
+		stop_scripted(&agent);
+	}
+}
+
 static void replicas_are_bounded(void **state)
 {
 	struct scripted agent = {.memory_bytes = MEMORY};
@@ -443,6 +472,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(malformed_offers_are_refused, setup_dir, teardown),
 		cmocka_unit_test_setup_teardown(no_memory_is_an_error, setup_dir, teardown),
 		cmocka_unit_test_setup_teardown(replicated_lies_below_durable, setup_dir, teardown),
+		cmocka_unit_test_setup_teardown(a_wait_ends_when_the_save_is_superseded, setup_dir,
+			teardown),
 		cmocka_unit_test_setup_teardown(replicas_are_bounded, setup_dir, teardown),
 	};
 

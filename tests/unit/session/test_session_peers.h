@@ -48,6 +48,7 @@ struct scripted {
 	bool past_end;          /* rank 2's arena passes the end of the memory */
 	atomic_int answer;      /* enum answer, to FETCH */
 	atomic_bool replicates; /* a save that is staged becomes replicated */
+	atomic_bool supersedes; /* and is then superseded */
 
 	/* What came. */
 	struct frame_fetch asked[ASKED_MAX];
@@ -243,6 +244,9 @@ static inline bool handle(struct scripted *agent, int fd, const struct proto_fra
 		report(agent, fd, body->staged.seq, LEVEL_COMMITTED);
 		if (agent->replicates) {
 			report(agent, fd, body->staged.seq, LEVEL_REPLICATED);
+		}
+		if (agent->supersedes) {
+			report(agent, fd, body->staged.seq, LEVEL_SUPERSEDED);
 		}
 		return true;
 	case PROTO_FLUSH:

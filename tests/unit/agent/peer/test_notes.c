@@ -157,7 +157,7 @@ static void many_notes_are_kept_in_order(void **state)
 		char path[32];
 
 		snprintf(path, sizeof(path), "n%03u", k);
-		want[k] = rng_below(&rng, 3) == 0 ? 0 : (char)('a' + rng_below(&rng, 26));
+		want[k] = (char)(rng_below(&rng, 3) == 0 ? 0 : 'a' + (int)rng_below(&rng, 26));
 		if (want[k] != 0) {
 			OK(notes_write(notes, ROOT, path, &want[k], 1, &err));
 		} else {

@@ -62,6 +62,7 @@ static const struct peer_msg messages[] = {
 	{.kind = PEER_NOTE_READ, .root = 12, .path = "hosts/0/join"},
 	{.kind = PEER_NOTE_LIST, .root = 12, .path = "hosts"},
 	{.kind = PEER_NOTE_REMOVE, .root = 12, .path = "hosts"},
+	{.kind = PEER_CHOICE, .root = 12, .save = {77, 3}, .wanted = {77, 4}},
 	{.kind = PEER_OK},
 	{.kind = PEER_ERROR, .code = PAWL_ENOMEM, .text = "out of memory"},
 	{.kind = PEER_ROUND, .save = {77, 3}, .global = {76, 2}},
@@ -78,6 +79,7 @@ static const struct peer_msg messages[] = {
 		.blob_bytes = NAMES_BYTES},
 	{.kind = PEER_NOTE, .blob = (const uint8_t *)NAMES, .blob_bytes = NAMES_BYTES},
 	{.kind = PEER_NAMES, .blob = (const uint8_t *)NAMES, .blob_bytes = NAMES_BYTES},
+	{.kind = PEER_CHOSEN, .save = {77, 3}},
 };
 
 #define MESSAGES (sizeof(messages) / sizeof(messages[0]))
@@ -148,6 +150,8 @@ static void assert_message(const struct peer_msg *a, const struct peer_msg *b)
 	assert_int_equal(a->save.number, b->save.number);
 	assert_int_equal(a->global.run, b->global.run);
 	assert_int_equal(a->global.number, b->global.number);
+	assert_int_equal(a->wanted.run, b->wanted.run);
+	assert_int_equal(a->wanted.number, b->wanted.number);
 	assert_part(&a->part, &b->part);
 	assert_int_equal(a->rank, b->rank);
 	assert_int_equal(a->size_bytes, b->size_bytes);

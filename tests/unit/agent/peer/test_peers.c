@@ -159,7 +159,7 @@ static void a_part_is_put_listed_and_read(void **state)
 {
 	struct peer_link *link = open_link();
 	const struct peer_msg records = {.kind = PEER_GET_RECORDS, .root = ROOT, .part = info};
-	struct peer_part found;
+	struct peer_part found = {.tag = ""};
 	struct peer_msg reply;
 
 	assert_int_equal(list_parts(link, &found), 0);
@@ -210,7 +210,7 @@ static void what_is_not_there_is_an_error(void **state)
 static void a_damaged_part_is_refused_at_its_end(void **state)
 {
 	struct peer_link *link = open_link();
-	struct peer_part found;
+	struct peer_part found = {.tag = ""};
 
 	for (uint32_t at = 0; at < IMAGE_BYTES; at += PEER_BLOCK) {
 		OK(put_begin(link));
@@ -243,7 +243,7 @@ static void bytes_of_no_part_are_refused(void **state)
 		.root = ROOT,
 		.part = info,
 		.len_bytes = UINT64_MAX / 2};
-	struct peer_part found;
+	struct peer_part found = {.tag = ""};
 	struct peer_msg reply;
 
 	FAILS(PAWL_EINVAL, put_end(link));

@@ -359,7 +359,7 @@ static void damage_everywhere_is_an_error(void **state)
 	piece = damage(job, 1);
 	open_ready(job);
 	FAILS(PAWL_ECORRUPT, bring(job, 2, 0, 0, UINT64_MAX));
-	SAYS("rank 2's part of step 30 on rank 2's host (127.0.0.1:");
+	SAYS("rank 2's part of step 30, on rank 2's host (127.0.0.1:");
 	snprintf(text, sizeof(text), "bytes %llu to %llu of model are not what was staged",
 		(unsigned long long)piece.file_off,
 		(unsigned long long)piece.file_off + piece.len_bytes - 1);

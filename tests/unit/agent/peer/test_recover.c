@@ -377,6 +377,9 @@ static void groups_that_disagree_are_no_save(void **state)
 			}
 		}
 		assert_non_null(last);
+		if (last == NULL) {
+			return;
+		}
 		last->parity.k += wrong == 0;
 		last->parity.m += wrong == 1;
 		last->parity.index -= wrong == 2;

@@ -368,6 +368,115 @@ static void whoever_waits_is_woken(void **state)
 	}
 }
 
+/* ---- what becomes durable ---- */
+
+static void choose(uint64_t run, uint64_t number)
+{
+	struct peer_save save = save_of(run, number);
+
+	rounds_choose(rounds, ROOT, &save);
+}
+
+static void want(uint64_t run, uint64_t number)
+{
+	struct peer_save save = save_of(run, number);
+
+	rounds_want(rounds, ROOT, &save);
+}
+
+/* Expects that this is chosen, for a host that knows of nothing. */
+static void assert_chosen(struct peer_save expected)
+{
+	struct peer_save chosen = {0};
+
+	OK(rounds_next_chosen(rounds, ROOT, &chosen, 0, &err));
+	assert_memory_equal(&chosen, &expected, sizeof(chosen));
+}
+
+static void assert_wanted(struct peer_save expected)
+{
+	struct peer_save wanted = {0};
+
+	OK(rounds_take_wanted(rounds, ROOT, &wanted, 0, &err));
+	assert_memory_equal(&wanted, &expected, sizeof(wanted));
+}
+
+static void the_last_choice_counts(void **state)
+{
+	assert_chosen(save_of(0, 0));
+	choose(1, 5); /* there is no run */
+	rounds_begin(rounds, ROOT, 1);
+	assert_chosen(save_of(0, 0));
+	choose(1, 5);
+	assert_chosen(save_of(1, 5));
+	choose(1, 4);
+	choose(2, 9);
+	assert_chosen(save_of(1, 4));
+	rounds_begin(rounds, ROOT, 2);
+	assert_chosen(save_of(0, 0));
+	rounds_cancel(rounds, ROOT);
+	FAILS(PAWL_ECANCELED,
+		rounds_next_chosen(rounds, ROOT, &(struct peer_save){0}, INT64_MAX, &err));
+}
+
+static void the_oldest_wish_comes_first_and_once(void **state)
+{
+	want(1, 5); /* there is no run */
+	rounds_begin(rounds, ROOT, 1);
+	assert_wanted(save_of(0, 0));
+	want(1, 5);
+	want(1, 7);
+	want(1, 3);
+	want(2, 1);
+	assert_wanted(save_of(1, 3));
+	assert_wanted(save_of(0, 0));
+	want(1, 7);
+	rounds_begin(rounds, ROOT, 2);
+	assert_wanted(save_of(0, 0));
+	rounds_cancel(rounds, 0);
+	FAILS(PAWL_ECANCELED,
+		rounds_take_wanted(rounds, ROOT, &(struct peer_save){0}, INT64_MAX, &err));
+}
+
+static void *await_chosen(void *user)
+{
+	struct peer_save save = save_of(1, 1); /* known */
+
+	*(int *)user = rounds_next_chosen(rounds, ROOT, &save, INT64_MAX, NULL) == 0
+		? (int)save.number
+		: -1;
+	return NULL;
+}
+
+static void *await_wanted(void *user)
+{
+	struct peer_save save = {0};
+
+	*(int *)user = rounds_take_wanted(rounds, ROOT, &save, INT64_MAX, NULL) == 0
+		? (int)save.number
+		: -1;
+	return NULL;
+}
+
+static void choices_and_wishes_wake(void **state)
+{
+	pthread_t threads[2];
+	int chosen = 0;
+	int wanted = 0;
+
+	rounds_begin(rounds, ROOT, 1);
+	choose(1, 1);
+	assert_int_equal(pthread_create(&threads[0], NULL, await_chosen, &chosen), 0);
+	assert_int_equal(pthread_create(&threads[1], NULL, await_wanted, &wanted), 0);
+	within_pace(0.01); /* most times they wait by now */
+	want(1, 6);
+	choose(1, 2);
+	pthread_join(threads[0], NULL);
+	pthread_join(threads[1], NULL);
+	assert_int_equal(chosen, 2);
+	assert_int_equal(wanted, 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -384,6 +493,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_memory, begin, end),
 		cmocka_unit_test_setup_teardown(hosts_and_leader_meet_in_every_round, begin, end),
 		cmocka_unit_test_setup_teardown(whoever_waits_is_woken, begin, end),
+		cmocka_unit_test_setup_teardown(the_last_choice_counts, begin, end),
+		cmocka_unit_test_setup_teardown(the_oldest_wish_comes_first_and_once, begin, end),
+		cmocka_unit_test_setup_teardown(choices_and_wishes_wake, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

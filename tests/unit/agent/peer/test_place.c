@@ -287,7 +287,7 @@ static uint32_t place_sums(uint32_t m)
 	}
 	k_max = n > m && n - m < PLACE_PARITY_K ? n - m : PLACE_PARITY_K;
 	for (uint32_t h = 0; h < map.n; h++) {
-		uint32_t members[PLACE_PARITY_K];
+		uint32_t members[PLACE_PARITY_K] = {0};
 		struct place_group group;
 
 		if (!has_links(h) || n < PLACE_PARITY_HOSTS || n <= m || m == 0) {
@@ -314,7 +314,9 @@ static void any_m_hosts_may_be_lost(void **state)
 			assert_int_equal(place_sums(m), n);
 			for (uint32_t h = 0; h < n; h++) {
 				set_domain(h, rng_below(&rng, 5));
-				map.hosts[h].address[0] *= rng_below(&rng, 4) != 0;
+				if (rng_below(&rng, 4) == 0) {
+					map.hosts[h].address[0] = '\0';
+				}
 			}
 			place_sums(m);
 		}
@@ -339,7 +341,7 @@ static void a_group_and_its_holders_are_of_different_domains(void **state)
 		make(3 * zones);
 		deal_domains(zones);
 		for (uint32_t h = 0; h < map.n; h++) {
-			uint32_t members[PLACE_PARITY_K + PLACE_REPLICAS_MAX];
+			uint32_t members[PLACE_PARITY_K + PLACE_REPLICAS_MAX] = {0};
 			struct place_group group;
 
 			check_group(h, m, &group, members);

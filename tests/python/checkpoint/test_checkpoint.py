@@ -323,6 +323,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
         keep_every=100,
         full_every=7,
         replicas=2,
+        parity=True,
     ) as ckpt:
         assert ckpt._live().options == {
             "keep": 5,
@@ -339,6 +340,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "host_ranks": 1,
             "find_changed": _fence.find_changed,
             "replicas": 2,
+            "parity": True,
         }
 
 

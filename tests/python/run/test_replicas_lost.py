@@ -229,7 +229,7 @@ def test_a_flipped_bit_in_a_replica_is_found(tmp_path: Path, limit: Path) -> Non
         assert late.end() == 0, job.texts()
         assert job.nodes[0].end() == 0, job.texts()
         assert begun(late) == [3], job.texts()
-        assert re.search(r"step 4 .*not what was staged", job.texts()), job.texts()
+        assert re.search(r"step 4, .*not what was staged", job.texts()), job.texts()
 
 
 @pytest.mark.parametrize("back", [True, False])

@@ -142,6 +142,7 @@ PURE_FILES = {
     "src/launch/nodes/nodes.c",
     "src/launch/nodes/nodes_join.c",
     "src/launch/nodes/nodes_lead.c",
+    "src/launch/nodes/nodes_members.c",
     "src/launch/nodes/nodes_serve.c",
     "src/launch/nodes/run_policy.c",
     "src/launch/run_lines.c",

@@ -387,6 +387,7 @@ void agent_set_peers(struct agent *agent, struct peers *peers)
 void agent_set_attempt(struct agent *agent, uint32_t attempt)
 {
 	agent->attempt = attempt;
+	agent->drained = NULL;
 	agent->left_not_durable = false;
 	free(agent->notice);
 	agent->notice = NULL;
@@ -441,6 +442,12 @@ static void name_tag(const char *tag, char *name, size_t cap_bytes)
 	}
 }
 
+static bool is_replicated(const struct agent_root *root, int slot)
+{
+	return root->peers.global.run != 0 &&
+		peer_save_is(&root->peers.saves[slot], &root->peers.global);
+}
+
 /* Writes which step of a root is safe. */
 static void summarize(const struct agent_root *root, char *buf, size_t cap_bytes)
 {
@@ -454,8 +461,9 @@ static void summarize(const struct agent_root *root, char *buf, size_t cap_bytes
 	}
 	if (lost) {
 		name_tag(root->ledger.slots[newest].tag, lost_name, sizeof(lost_name));
-		snprintf(buf, cap_bytes, "%s: %s could not be made durable%s; %s is", root->path,
-			lost_name, root->storage.failed_since_drain ? "" : " in time", safe_name);
+		snprintf(buf, cap_bytes, "%s: %s%s could not be made durable%s; %s is", root->path,
+			lost_name, is_replicated(root, newest) ? " is replicated, but" : "",
+			root->storage.failed_since_drain ? "" : " in time", safe_name);
 	} else {
 		snprintf(buf, cap_bytes, "%s: %s is durable", root->path, safe_name);
 	}

@@ -47,7 +47,8 @@ void agent_close(struct agent *agent);
 void agent_set_peers(struct agent *agent, struct peers *peers);
 
 /* The workers' group was restarted: drops connections of older attempts, forgets their uncommitted
- * saves, keeps committed ones. An earlier notice does not apply to the new workers. */
+ * saves, keeps committed ones. An earlier notice does not apply to the new workers, and a drain is
+ * given up. */
 void agent_set_attempt(struct agent *agent, uint32_t attempt);
 /* Tells every worker to stop: finish the step, save, leave (their ckpt.stopping turns true).
  * Workers that connect later get the notice, too. */

@@ -143,7 +143,9 @@ static void handle_entered(struct agent_root *root, const struct persist_job *jo
 	struct alert alert;
 
 	root->peers.entering = false;
-	if (job->result.rv != 0 && job->result.rv != PAWL_EPEER) {
+	/* Canceled: the ranks begin anew, and the next answer counts. */
+	if (job->result.rv != 0 && job->result.rv != PAWL_EPEER &&
+		job->result.rv != PAWL_ECANCELED) {
 		alert_fill(&alert, ALERT_ONCE, &job->result.err, "%s", "");
 		root_alert(root, &alert);
 	}

@@ -33,6 +33,7 @@ enum option {
 	JOB,
 	GRACE,
 	NOTICE,
+	ON_NOTICE,
 	PREEMPTED_CODE,
 	NO_TEMPLATE,
 	EXPLAIN,
@@ -65,6 +66,8 @@ static const struct cli_option options[] = {
 	[JOB] = {"--job", 0, "ID", "id of the job, the same across all restarts"},
 	[GRACE] = {"--grace", 0, "S", "seconds allowed from SIGTERM to exit (25)"},
 	[NOTICE] = {"--notice", 0, "FROM", "cloud to ask: auto, aws, gcp, azure, none (none)"},
+	[ON_NOTICE] = {"--on-notice", 0, "WHAT",
+		"leave: only this node leaves a job of several; stop: all do (leave)"},
 	[PREEMPTED_CODE] = {"--preempted-code", 0, "N",
 		"exit code after such a notice (143, as for SIGTERM)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
@@ -157,6 +160,17 @@ static bool take_notice(const struct cli_command *command, const char *value,
 	return true;
 }
 
+static bool take_on_notice(const struct cli_command *command, const char *value,
+	struct run_options *run)
+{
+	run->stops_on_notice = strcmp(value, "stop") == 0;
+	if (!run->stops_on_notice && strcmp(value, "leave") != 0) {
+		cli_usage(command, "--on-notice is leave or stop, not %s", value);
+		return false;
+	}
+	return true;
+}
+
 static bool take_option(const struct cli_command *command, enum option option, const char *value,
 	struct run_options *run)
 {
@@ -195,6 +209,8 @@ static bool take_option(const struct cli_command *command, enum option option, c
 			&run->grace_ns);
 	case NOTICE:
 		return take_notice(command, value, run);
+	case ON_NOTICE:
+		return take_on_notice(command, value, run);
 	case PREEMPTED_CODE:
 		return take_number(command, "--preempted-code", value, 1, 255,
 			&run->preempted_code);
@@ -305,6 +321,8 @@ const struct cli_command cli_run = {
 		"machine goes; the last line says which step is safe. auto asks AWS, GCP or\n"
 		"Azure, if the machine is one of theirs, and nobody else. aws+http://HOST:PORT\n"
 		"names another address. From elsewhere, such as a hook, pawl notice says it.\n"
+		"If the job has more nodes, they wait for another one in place of this one, and\n"
+		"go on from what was saved; with --on-notice stop, all nodes stop.\n"
 		"\n"
 		"--elastic is for scripts of pawl.elastic: when a rank fails, the others train\n"
 		"on, and a new rank takes its place. pawl scale changes the number of ranks. On\n"

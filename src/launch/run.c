@@ -113,6 +113,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.max_restarts = o->max_restarts,
 		.grace_ns = o->grace_ns,
 		.preempted_status = (int)o->preempted_code,
+		.leaves_on_notice = !o->stops_on_notice,
 		.timeout_ns = o->node_timeout_ns,
 		.ops = &run_ops,
 		.user = run};

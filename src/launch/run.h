@@ -62,6 +62,7 @@ struct run_options {
 	int64_t grace_ns;            /* time from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
 	struct notice_source notice; /* service that is asked whether this machine goes away */
 	const char *notice_text;     /* option that notice was read from; NULL: none was given */
+	bool stops_on_notice;        /* a notice at one node or launcher stops the whole job */
 	uint32_t preempted_code;     /* exit status after a notice; 0: that of SIGTERM */
 	const char *log_dir; /* directory of attempt<k>/rank<r>.{out,err}; NULL: no log files */
 	const char *job;     /* job id; NULL: from the environment, else derived */

@@ -128,8 +128,13 @@ static void retire_workers(void *user, uint32_t n)
 static void on_drained(void *user, bool ok)
 {
 	struct run *run = user;
+	char summary[SUMMARY_MAX];
 
 	run->drained = ok;
+	if (run->nodes.policy.departing && run->nodes.notice_ns == 0) {
+		agent_summary(run->agent, summary, sizeof(summary));
+		log_line(ok ? LOG_INFO : LOG_WARNING, "%s", summary);
+	}
 	run_step(run, (struct nodes_event){.kind = NODES_DRAINED, .ok = ok});
 }
 
@@ -173,6 +178,7 @@ static void drain(void *user)
 	}
 	loop_timer_cancel(run->loop, &run->template_timer);
 	loop_timer_cancel(run->loop, &run->scale_timer);
+	run->drained = false;
 	loop_timer_start(run->loop, &run->drain_timer, clock_mono_ns());
 }
 
@@ -184,8 +190,8 @@ static void end_run(void *user, int status)
 
 	agent_summary(run->agent, summary, sizeof(summary));
 	log_line(run->drained ? LOG_INFO : LOG_ERROR, "%s with status %d%s%s%s",
-		run->nodes.policy.signal != 0 ? "stopped" : "ended", status,
-		run->drained ? "" : ", not all that was committed is durable",
+		run->nodes.policy.signal != 0 || run->nodes.policy.noticed ? "stopped" : "ended",
+		status, run->drained ? "" : ", not all that was committed is durable",
 		summary[0] != '\0' ? ": " : "", summary);
 	loop_stop(run->loop);
 }

@@ -150,6 +150,7 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 		code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_DRAINED:
+		code_u32(c, &f->generation);
 		code_bool(c, &f->ok);
 		return true;
 	case NODE_ROOT_BEGUN:
@@ -192,11 +193,14 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 		code_time(c, &f->left_ns);
 		code_i32(c, &f->status);
 		code_bool(c, &f->noticed);
+		code_bool(c, &f->will_restart);
 		return true;
 	case NODE_DRAIN:
+		code_u32(c, &f->generation);
 		code_i32(c, &f->status);
 		code_i32(c, &f->signal);
 		code_time(c, &f->left_ns);
+		code_bool(c, &f->will_restart);
 		return true;
 	case NODE_EXIT:
 		code_i32(c, &f->status);
@@ -239,7 +243,8 @@ static bool is_valid(const struct node_frame *f)
 	case NODE_SIGNAL:
 		return f->signal > 0 && f->signal < 64 && f->left_ns <= NODE_LEFT_MAX_NS;
 	case NODE_NOTICE:
-		return f->signal > 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
+		return f->signal >= 0 && f->signal < 64 && (f->signal > 0 || f->will_restart) &&
+			f->status >= 0 && f->status <= 255;
 	case NODE_DRAIN:
 		return f->signal >= 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
 	case NODE_KILL:

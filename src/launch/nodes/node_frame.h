@@ -31,7 +31,7 @@ enum node_frame_kind {
 	NODE_EXITED, /* generation, rank, status, commits, text */
 	/* signal, left_ns, text; left_ns not 0: the node's machine goes away, and text says why */
 	NODE_SIGNAL,
-	NODE_DRAINED,    /* ok */
+	NODE_DRAINED,    /* generation, ok */
 	NODE_ROOT_BEGUN, /* instance_id, text: nonce and path of a root begun by rank 0 */
 	NODE_SERVE,      /* instance_id, text: a server, which only adds, and its name */
 	/* coordinator to member */
@@ -41,8 +41,8 @@ enum node_frame_kind {
 	/* node, nodes, first, world, address, port, peer_port, ledger, text: servers */
 	NODE_START,
 	NODE_KILL,             /* generation, will_restart, status */
-	NODE_NOTICE,           /* generation, signal, left_ns, status, noticed */
-	NODE_DRAIN,            /* status, signal, left_ns */
+	NODE_NOTICE,           /* generation, signal, left_ns, status, noticed, will_restart */
+	NODE_DRAIN,            /* generation, status, signal, left_ns, will_restart */
 	NODE_EXIT,             /* status */
 	NODE_ROOT_BEGUN_RELAY, /* a NODE_ROOT_BEGUN, relayed */
 	/* both ways */
@@ -84,7 +84,7 @@ struct node_frame {
 	int64_t heartbeat_interval_ns; /* 0: there are no heartbeats */
 	bool ok;                       /* all that was committed is durable */
 	bool will_restart;             /* another start follows */
-	bool noticed;                  /* the job stops because a machine goes away */
+	bool noticed;                  /* a machine of the job goes away */
 	bool final;                    /* another try would be refused, too */
 	bool is_error;                 /* text is an error */
 	char text[NODE_TEXT_MAX];      /* text for people, or as the kind says */

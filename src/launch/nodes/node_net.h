@@ -19,7 +19,7 @@
 struct loop;
 struct node_net;
 
-#define NODE_NET_VERSION  3u /* version of the greeting and all that follows it */
+#define NODE_NET_VERSION  4u /* version of the greeting and all that follows it */
 #define NET_STRANGERS_MAX 64u
 #define NET_OUT_MAX       (256u << 10) /* unsent bytes, at most; beyond, the node is lost */
 

@@ -79,7 +79,8 @@ static void notice(struct nodes *n)
 		.signal = n->policy.signal,
 		.left_ns = left_ns(n),
 		.status = n->policy.status,
-		.noticed = n->policy.noticed};
+		.noticed = n->policy.noticed,
+		.will_restart = n->policy.will_restart};
 
 	nodes_lead_broadcast(n, &frame);
 	n->options.ops->notice(n->options.user, frame.signal, frame.left_ns);
@@ -99,14 +100,32 @@ static void kill_workers(struct nodes *n)
 static void drain(struct nodes *n)
 {
 	const struct node_frame frame = {.kind = NODE_DRAIN,
+		.generation = n->ledger.generation,
 		.status = n->policy.status,
 		.signal = n->policy.signal,
-		.left_ns = left_ns(n)};
+		.left_ns = left_ns(n),
+		.will_restart = n->policy.departing};
 
 	n->drained = false;
 	n->drained_ok = true;
+	for (uint32_t m = 0; m < NODES_MAX; m++) {
+		n->members[m].drained = false;
+	}
 	nodes_lead_broadcast(n, &frame);
 	n->options.ops->drain(n->options.user);
+}
+
+/* Waits until all nodes are there. Nodes that depart, this one perhaps, leave first. */
+static void gather(struct nodes *n)
+{
+	if (n->role != NODES_LEADING) {
+		nodes_seek(n);
+		return;
+	}
+	nodes_lead_dismiss(n);
+	if (n->role == NODES_LEADING) {
+		nodes_lead_wait(n);
+	}
 }
 
 void nodes_carry_out(struct nodes *n, unsigned actions)
@@ -118,11 +137,7 @@ void nodes_carry_out(struct nodes *n, unsigned actions)
 		kill_workers(n);
 	}
 	if (actions & RUN_DO_GATHER) {
-		if (n->role == NODES_LEADING) {
-			nodes_lead_wait(n);
-		} else {
-			nodes_seek(n);
-		}
+		gather(n);
 	}
 	if (actions & RUN_DO_START) {
 		nodes_lead_start(n);
@@ -196,7 +211,7 @@ static void take_signal(struct nodes *n, int signal)
 		n->signal = signal;
 		n->signaled_ns = n->signaled_ns != 0 ? n->signaled_ns : n->now_ns;
 		n->options.ops->send(n->options.user, n->conn, &frame);
-	} else {
+	} else if (!n->policy.departing || n->notice_ns == 0) {
 		nodes_signal(n, &n->signaled_ns, signal);
 	}
 }
@@ -208,25 +223,23 @@ static void take_machine_notice(struct nodes *n, const struct nodes_event *event
 	int64_t left_ns = event->deadline_ns - n->now_ns;
 
 	left_ns = left_ns > 1 ? left_ns : 1;
-	left_ns = left_ns < NODE_LEFT_MAX_NS ? left_ns : NODE_LEFT_MAX_NS;
+	frame.left_ns = left_ns < NODE_LEFT_MAX_NS ? left_ns : NODE_LEFT_MAX_NS;
+	snprintf(frame.text, sizeof(frame.text), "%s", event->text);
+	n->notice_ns = n->now_ns + frame.left_ns;
 	if (n->role == NODES_MEMBER) {
 		n->signal = event->signal;
-		n->notice_ns = n->now_ns + left_ns;
-		frame.left_ns = left_ns;
-		snprintf(frame.text, sizeof(frame.text), "%s", event->text);
+		n->policy.noticed = true;
 		n->options.ops->send(n->options.user, n->conn, &frame);
-		return;
+	} else {
+		nodes_lead_machine_goes(n, &n->members[0], &frame);
 	}
-	nodes_lead_machine_goes(n, NULL, event->text);
-	nodes_decide(n,
-		(struct run_event){.kind = RUN_NOTICED,
-			.signal = event->signal,
-			.deadline_ns = n->now_ns + left_ns});
 }
 
 static void take_drained(struct nodes *n, bool ok)
 {
-	const struct node_frame frame = {.kind = NODE_DRAINED, .ok = ok};
+	const struct node_frame frame = {.kind = NODE_DRAINED,
+		.generation = n->ledger.generation,
+		.ok = ok};
 
 	n->drained = true;
 	n->drained_ok = n->drained_ok && ok;

@@ -26,6 +26,11 @@
  *
  * A member that loses the coordinator kills its workers and seeks again. If the job is ending, the
  * member ends it alone. With one node there is nobody to seek: that is `pawl run` on one node.
+ *
+ * A node departs if its machine goes away: all workers save and leave, the agents make that durable
+ * while there is time, and the coordinator tells the node to exit. The others wait for another one.
+ * If the coordinator itself departs, the others seek the next one. The last node does not depart:
+ * if the machines of all go away, the job stops.
  */
 #ifndef LAUNCH_NODES_NODES_H
 #define LAUNCH_NODES_NODES_H
@@ -95,7 +100,10 @@ struct nodes_options {
 	uint32_t max_restarts;         /* restarts of the group, at most; for the coordinator */
 	int64_t grace_ns;              /* time from a signal to the exit; for the coordinator */
 	int preempted_status;          /* as in struct run_policy; for the coordinator */
-	int64_t timeout_ns;            /* longest wait for nodes */
+	/* A node whose machine goes away leaves the others, which wait for another node; false: all
+	 * stop. For the coordinator. */
+	bool leaves_on_notice;
+	int64_t timeout_ns; /* longest wait for nodes */
 	const struct nodes_ops *ops;
 	void *user; /* passed to ops */
 };
@@ -124,6 +132,7 @@ struct nodes_member {
 	char address[ADDRESS_MAX]; /* address for the other nodes */
 	bool ready;                /* ready for a start: all its workers have ended */
 	bool drained;     /* the agent there has answered, whether or not commits are durable */
+	bool departs;     /* the node's machine goes away, and it leaves the others */
 	uint64_t commits; /* commits that the node has reported */
 	int64_t last_received_ns; /* when the last frame came from it, monotonic ns */
 	int64_t signaled_ns;      /* when the node first got a signal, monotonic ns; 0: never */
@@ -147,7 +156,7 @@ struct nodes {
 	uint32_t previous_node;    /* our node rank in the last generation, or NODE_NONE */
 	uint32_t alive;            /* our workers that have not ended */
 	int signal; /* sent to us as a member, and not yet answered by the coordinator; 0: none */
-	int64_t notice_ns;        /* with signal: when our machine goes away; 0: it does not */
+	int64_t notice_ns;        /* when our machine goes away; 0: it does not */
 	int64_t signaled_ns;      /* when we first were sent a signal, monotonic ns; 0: never */
 	bool drained, drained_ok; /* our agent has answered; all answers so far are ok */
 	uint64_t commits;         /* grows when a node reports new commits; for the policy */

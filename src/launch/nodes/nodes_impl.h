@@ -45,9 +45,30 @@ void nodes_lead_log_timeout(struct nodes *nodes);
 void nodes_lead_start(struct nodes *nodes);
 void nodes_lead_broadcast(struct nodes *nodes, const struct node_frame *frame); /* to all members */
 void nodes_lead_finish(struct nodes *nodes);
-/* Tells the other nodes that a machine goes away, and logs it, unless it is this one (NULL). */
-void nodes_lead_machine_goes(struct nodes *nodes, const struct nodes_member *member,
-	const char *text);
+/* Closes the connections to all members and servers. */
+void nodes_lead_disband(struct nodes *nodes);
+/* The machine of a node goes away, as the frame of kind NODE_SIGNAL says. */
+void nodes_lead_machine_goes(struct nodes *nodes, struct nodes_member *member,
+	const struct node_frame *frame);
+/* Has the nodes that depart exit, this one among them if it does. */
+void nodes_lead_dismiss(struct nodes *nodes);
+
+/* ---- nodes_members.c: the coordinator's list of members ---- */
+
+uint32_t nodes_count_joined(const struct nodes *nodes);
+/* Whether a node is left whose machine does not go away. */
+bool nodes_has_staying(const struct nodes *nodes);
+/* Returns the member with that node rank; NULL: there is none. */
+struct nodes_member *nodes_find_member(struct nodes *nodes, uint32_t node);
+/* Writes "node 1 (10.79.0.2)", or "node 10.79.0.2" before it has a rank. */
+void nodes_name_member(const struct nodes_member *member, char *name, size_t cap_bytes);
+/* Writes "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)". */
+void nodes_list_members(const struct nodes *nodes, char *text, size_t cap_bytes);
+/* Writes " (node 1, which was 10.79.0.2)": the nodes that were members before and are missing. */
+void nodes_list_missing(const struct nodes *nodes, char *text, size_t cap_bytes);
+/* Assigns node ranks: first those wanted, then those of the last generation, then free ones in
+ * order of arrival. */
+void nodes_settle_ranks(struct nodes *nodes);
 
 /* ---- nodes_serve.c: the coordinator's servers ---- */
 

@@ -172,6 +172,8 @@ static void take_start(struct nodes *n, const struct node_frame *start)
 	p->restarts = start->ledger.restarts;
 	p->fast_failures = start->ledger.fast_failures;
 	p->status = 0;
+	p->departing = false;
+	p->noticed = false;
 	nodes_start_own(n, start);
 }
 
@@ -184,11 +186,11 @@ static void take_notice(struct nodes *n, const struct node_frame *frame)
 	}
 	p->phase = RUN_LEAVING;
 	n->signal = 0;
-	n->notice_ns = 0;
 	p->signal = frame->signal;
 	p->noticed = frame->noticed;
 	p->status = frame->status;
-	p->will_restart = false;
+	p->will_restart = frame->will_restart;
+	p->departing = frame->will_restart;
 	p->timer_ns = n->now_ns + frame->left_ns;
 	p->deadline_ns = p->timer_ns + p->times.reserve_ns;
 	n->options.ops->notice(n->options.user, frame->signal, frame->left_ns);
@@ -210,10 +212,11 @@ static void take_drain(struct nodes *n, const struct node_frame *frame)
 	struct run_policy *p = &n->policy;
 
 	n->signal = 0;
-	n->notice_ns = 0;
 	p->phase = RUN_DRAINING;
 	p->signal = frame->signal;
 	p->status = frame->status;
+	p->will_restart = frame->will_restart;
+	p->departing = frame->will_restart;
 	p->timer_ns = n->now_ns + frame->left_ns;
 	p->deadline_ns = p->timer_ns;
 	n->drained = false;
@@ -304,8 +307,9 @@ static void end_alone(struct nodes *n)
 static void lose_coordinator(struct nodes *n, const char *why)
 {
 	struct run_policy *p = &n->policy;
-	bool ending = p->phase == RUN_LEAVING || p->phase == RUN_DRAINING ||
-		(p->phase == RUN_ENDING && !p->will_restart);
+	bool leaves = p->phase == RUN_LEAVING || p->phase == RUN_DRAINING || p->phase == RUN_ENDING;
+	bool departs = n->notice_ns != 0 && n->signal == 0; /* the coordinator knows that */
+	bool ending = leaves && (!p->will_restart || departs);
 
 	nodes_log(n, true, "the coordinator at %s is lost: %s%s", n->options.place[n->place], why,
 		ending ? ""
@@ -316,10 +320,13 @@ static void lose_coordinator(struct nodes *n, const char *why)
 	n->conn = NODE_NONE;
 	n->due_ns = 0;
 	memset(n->members, 0, sizeof(n->members));
+	p->departing = false;
 	if (ending) {
+		p->will_restart = false;
 		end_alone(n);
 		return;
 	}
+	p->noticed = false;
 	p->phase = RUN_ENDING;
 	p->will_restart = true;
 	p->counted = false;

@@ -36,26 +36,6 @@ static void find_ports(struct nodes *n)
 	}
 }
 
-static uint32_t count_joined(const struct nodes *n)
-{
-	uint32_t count = 0;
-
-	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		count += n->members[m].joined;
-	}
-	return count;
-}
-
-/* Writes "node 1 (10.79.0.2)", or "node 10.79.0.2" before it has a rank. */
-static void name_member(const struct nodes_member *m, char *name, size_t cap_bytes)
-{
-	if (m->node != NODE_NONE) {
-		snprintf(name, cap_bytes, "node %u (%s)", m->node, m->address);
-	} else {
-		snprintf(name, cap_bytes, "node %s", m->address);
-	}
-}
-
 void nodes_lead_broadcast(struct nodes *n, const struct node_frame *frame)
 {
 	for (uint32_t m = 1; m < NODES_MAX; m++) {
@@ -84,59 +64,21 @@ void nodes_lead_announce(struct nodes *n, bool is_error, const struct nodes_memb
 	}
 }
 
-void nodes_lead_machine_goes(struct nodes *n, const struct nodes_member *member, const char *text)
+void nodes_lead_disband(struct nodes *n)
 {
-	char name[96];
-
-	member = member != NULL ? member : &n->members[0];
-	if (n->role == NODES_LEADING && n->options.nodes > 1) {
-		name_member(member, name, sizeof(name));
-		nodes_lead_announce(n, false, member, "%s: %s", name, text);
+	for (uint32_t m = 1; m < NODES_MAX; m++) {
+		if (n->members[m].joined) {
+			n->options.ops->close(n->options.user, n->members[m].conn);
+		}
 	}
+	nodes_serve_drop(n);
 }
 
 /* ---- members ---- */
 
-/* Writes "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)". */
-static void list_members(const struct nodes *n, char *text, size_t cap_bytes)
-{
-	size_t len = 0;
-
-	text[0] = '\0';
-	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
-		const struct nodes_member *member = &n->members[m];
-
-		if (member->joined) {
-			len += (size_t)snprintf(text + len, cap_bytes - len, "%s%s (%u worker%s)",
-				len > 0 ? ", " : "", member->address, member->workers,
-				member->workers == 1 ? "" : "s");
-		}
-	}
-}
-
-/* Writes " (node 1, which was 10.79.0.2)": the nodes that were members before and are missing. */
-static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
-{
-	size_t len = 0;
-
-	text[0] = '\0';
-	for (uint32_t m = 0; m < NODES_MAX && len < cap_bytes; m++) {
-		const struct nodes_member *member = &n->members[m];
-
-		if (!member->joined && member->instance_id != 0 && member->node != NODE_NONE) {
-			len += (size_t)snprintf(text + len, cap_bytes - len,
-				"%snode %u, which was %s", len > 0 ? ", " : " (", member->node,
-				member->address);
-		}
-	}
-	if (len > 0 && len + 1 < cap_bytes) {
-		snprintf(text + len, cap_bytes - len, ")");
-	}
-}
-
 static void announce_count(struct nodes *n)
 {
-	uint32_t missing = n->options.nodes - count_joined(n);
+	uint32_t missing = n->options.nodes - nodes_count_joined(n);
 	char servers[64] = "";
 	char here[256];
 	char lost[160];
@@ -145,15 +87,15 @@ static void announce_count(struct nodes *n)
 	if (missing + nodes_servers_missing(n) == 0 || n->policy.phase != RUN_GATHERING) {
 		return;
 	}
-	list_members(n, here, sizeof(here));
-	list_missing(n, lost, sizeof(lost));
+	nodes_list_members(n, here, sizeof(here));
+	nodes_list_missing(n, lost, sizeof(lost));
 	if (nodes_servers_missing(n) > 0) {
 		snprintf(servers, sizeof(servers), ", and for %u of %u servers",
 			nodes_servers_missing(n), n->options.servers);
 	}
 	nodes_lead_announce(n, false, NULL,
 		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s",
-		count_joined(n), n->options.nodes, here,
+		nodes_count_joined(n), n->options.nodes, here,
 		(double)(n->policy.timer_ns - n->now_ns) / 1e9, missing, lost, servers);
 }
 
@@ -162,12 +104,12 @@ void nodes_lead_log_timeout(struct nodes *n)
 	char here[256];
 	char lost[160];
 
-	list_members(n, here, sizeof(here));
-	list_missing(n, lost, sizeof(lost));
+	nodes_list_members(n, here, sizeof(here));
+	nodes_list_missing(n, lost, sizeof(lost));
 	nodes_lead_announce(n, true, NULL,
 		"only %u of %u nodes came within %.0f s: %s; %u missing%s, and %u of %u servers",
-		count_joined(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
-		n->options.nodes - count_joined(n), lost, nodes_servers_missing(n),
+		nodes_count_joined(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
+		n->options.nodes - nodes_count_joined(n), lost, nodes_servers_missing(n),
 		n->options.servers);
 }
 
@@ -215,12 +157,7 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 		return;
 	}
 	ASSERT(n->role == NODES_LEADING && n->probed < n->place);
-	for (uint32_t m = 1; m < NODES_MAX; m++) {
-		if (n->members[m].joined) {
-			n->options.ops->close(n->options.user, n->members[m].conn);
-		}
-	}
-	nodes_serve_drop(n);
+	nodes_lead_disband(n);
 	n->options.ops->unlisten(n->options.user);
 	memset(n->members, 0, sizeof(n->members));
 	n->probe = NODE_NONE;
@@ -268,10 +205,12 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 			n->options.job);
 	} else if (join->instance_id == n->options.instance_id) {
 		nodes_lead_refuse(n, conn, false, "it is this node itself");
+	} else if (n->policy.departing) {
+		nodes_lead_refuse(n, conn, false, "a node is about to leave");
 	} else if (n->role != NODES_LEADING || phase == RUN_LEAVING || phase == RUN_DRAINING ||
 		(phase == RUN_ENDING && !n->policy.will_restart)) {
 		nodes_lead_refuse(n, conn, false, "the job is ending");
-	} else if (count_joined(n) == n->options.nodes) {
+	} else if (nodes_count_joined(n) == n->options.nodes) {
 		nodes_lead_refuse(n, conn, false, "the job already has its %u nodes",
 			n->options.nodes);
 	} else if (other != NULL) {
@@ -353,81 +292,14 @@ static void take_join(struct nodes *n, uint32_t conn, const struct node_frame *j
 
 /* ---- starting ---- */
 
-static bool is_taken(const struct nodes *n, uint32_t node, const bool *settled)
-{
-	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		if (settled[m] && n->members[m].node == node) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Finds the first to arrive of the members without a rank. */
-static struct nodes_member *next_unsettled(struct nodes *n, const bool *settled)
-{
-	struct nodes_member *next = NULL;
-
-	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		struct nodes_member *member = &n->members[m];
-
-		if (member->joined && !settled[m] &&
-			(next == NULL || member->order < next->order)) {
-			next = member;
-		}
-	}
-	return next;
-}
-
-/* Assigns node ranks: first those wanted, then those of the last generation, then free ones in
- * order of arrival. */
-static void settle_ranks(struct nodes *n)
-{
-	bool settled[NODES_MAX] = {false};
-	struct nodes_member *m;
-	uint32_t node = 0;
-
-	for (uint32_t i = 0; i < NODES_MAX; i++) {
-		if (n->members[i].joined && n->members[i].wanted != NODE_NONE) {
-			n->members[i].node = n->members[i].wanted;
-			settled[i] = true;
-		}
-	}
-	for (uint32_t i = 0; i < NODES_MAX; i++) {
-		m = &n->members[i];
-		if (m->joined && !settled[i] && m->node < n->options.nodes &&
-			!is_taken(n, m->node, settled)) {
-			settled[i] = true;
-		}
-	}
-	while ((m = next_unsettled(n, settled)) != NULL) {
-		while (is_taken(n, node, settled)) {
-			node++;
-		}
-		ASSERT(node < n->options.nodes); /* as many ranks as members */
-		m->node = node;
-		settled[m - n->members] = true;
-	}
-}
-
-static struct nodes_member *find_node(struct nodes *n, uint32_t node)
-{
-	for (uint32_t m = 0; m < NODES_MAX; m++) {
-		if (n->members[m].joined && n->members[m].node == node) {
-			return &n->members[m];
-		}
-	}
-	return NULL;
-}
-
 /* Returns where the agents of the other nodes reach that of rank 0's node; 0: not all of them can
  * be reached, and then none is. So all agree in the same way. */
 static uint32_t find_peer_port(struct nodes *n)
 {
-	uint32_t port = find_node(n, 0)->peer_port;
+	uint32_t port = nodes_find_member(n, 0)->peer_port;
 
 	for (uint32_t node = 1; node < n->options.nodes; node++) {
-		const struct nodes_member *m = find_node(n, node);
+		const struct nodes_member *m = nodes_find_member(n, node);
 
 		ASSERT(m != NULL);
 		port = m->peer_port != 0 ? port : 0;
@@ -438,7 +310,7 @@ static uint32_t find_peer_port(struct nodes *n)
 void nodes_lead_start(struct nodes *n)
 {
 	struct node_frame start = {.kind = NODE_START, .nodes = n->options.nodes};
-	const struct nodes_member *master = find_node(n, 0);
+	const struct nodes_member *master = nodes_find_member(n, 0);
 
 	ASSERT(n->role == NODES_LEADING && master != NULL);
 	n->ledger.generation++;
@@ -452,7 +324,7 @@ void nodes_lead_start(struct nodes *n)
 	nodes_serve_list(n, start.text);
 	n->probe_due_ns = 0;
 	for (uint32_t node = 0, first = 0; node < n->options.nodes; node++) {
-		struct nodes_member *m = find_node(n, node);
+		struct nodes_member *m = nodes_find_member(n, node);
 
 		ASSERT(m != NULL);
 		start.node = node;
@@ -482,7 +354,7 @@ void nodes_lead_gather(struct nodes *n)
 	if (n->policy.phase != RUN_GATHERING) {
 		return;
 	}
-	if (count_joined(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
+	if (nodes_count_joined(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
 		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0
 			? n->now_ns + n->options.times.probe_ns
 			: n->probe_due_ns;
@@ -501,7 +373,7 @@ void nodes_lead_gather(struct nodes *n)
 	for (uint32_t m = 0; m < NODES_MAX; m++) { /* lost nodes have been replaced */
 		n->members[m].instance_id = n->members[m].joined ? n->members[m].instance_id : 0;
 	}
-	settle_ranks(n);
+	nodes_settle_ranks(n);
 	nodes_decide(n, (struct run_event){.kind = RUN_GATHERED, .workers = workers});
 }
 
@@ -609,15 +481,21 @@ static void take_root_begun(struct nodes *n, const struct nodes_member *m,
 /* A signal reached a member, or its machine goes away. */
 static void take_signal(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
 {
-	if (frame->left_ns == 0) {
+	if (frame->left_ns != 0) {
+		nodes_lead_machine_goes(n, m, frame);
+	} else if (!n->policy.departing || !m->departs) {
 		nodes_signal(n, &m->signaled_ns, frame->signal);
-		return;
 	}
-	nodes_lead_machine_goes(n, m, frame->text);
-	nodes_decide(n,
-		(struct run_event){.kind = RUN_NOTICED,
-			.signal = frame->signal,
-			.deadline_ns = n->now_ns + frame->left_ns});
+}
+
+static void take_drained(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
+{
+	if (frame->generation != n->ledger.generation) {
+		return; /* the answer to a drain that was given up */
+	}
+	m->drained = true;
+	n->drained_ok = n->drained_ok && frame->ok;
+	nodes_lead_drained(n);
 }
 
 void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *frame)
@@ -654,9 +532,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		take_signal(n, m, frame);
 		break;
 	case NODE_DRAINED:
-		m->drained = true;
-		n->drained_ok = n->drained_ok && frame->ok;
-		nodes_lead_drained(n);
+		take_drained(n, m, frame);
 		break;
 	case NODE_ROOT_BEGUN:
 		take_root_begun(n, m, frame);
@@ -682,7 +558,7 @@ static void remove_member(struct nodes *n, struct nodes_member *m, const char *w
 		nodes_lead_try_exit(n);
 		return;
 	}
-	name_member(m, name, sizeof(name));
+	nodes_name_member(m, name, sizeof(name));
 	nodes_lead_announce(n, true, NULL, "%s is lost: %s", name, why);
 	if (n->policy.phase == RUN_DRAINING) {
 		n->drained_ok = false;
@@ -723,13 +599,15 @@ void nodes_lead_finish(struct nodes *n)
 	nodes_lead_broadcast(n, &exit);
 	nodes_serve_broadcast(n, &exit);
 	n->role = NODES_CLOSING;
+	n->probe_due_ns = 0;
 	n->due_ns = n->now_ns + n->options.times.close_ns;
 	nodes_lead_try_exit(n);
 }
 
 void nodes_lead_try_exit(struct nodes *n)
 {
-	if (n->role == NODES_CLOSING && count_joined(n) <= 1 && nodes_servers_joined(n) == 0) {
+	if (n->role == NODES_CLOSING && nodes_count_joined(n) <= 1 &&
+		nodes_servers_joined(n) == 0) {
 		nodes_exit(n);
 	}
 }
@@ -781,5 +659,55 @@ void nodes_lead_tick(struct nodes *n)
 	}
 	if (n->role == NODES_LEADING && n->probe_due_ns != 0 && n->now_ns >= n->probe_due_ns) {
 		probe(n);
+	}
+}
+
+/* ---- machines that go away ---- */
+
+void nodes_lead_machine_goes(struct nodes *n, struct nodes_member *member,
+	const struct node_frame *frame)
+{
+	struct run_event event = {.kind = RUN_NOTICED,
+		.signal = frame->signal,
+		.deadline_ns = n->now_ns + frame->left_ns};
+	char name[96];
+
+	member->departs = true;
+	if (n->options.joint && n->options.leaves_on_notice) {
+		event.kind = RUN_QUIT_BY;
+	} else if (n->role == NODES_LEADING && n->options.nodes > 1) {
+		nodes_name_member(member, name, sizeof(name));
+		nodes_lead_announce(n, false, member, "%s: %s", name, frame->text);
+		event.kind = n->options.leaves_on_notice && nodes_has_staying(n) ? RUN_DEPARTS
+										 : RUN_NOTICED;
+	}
+	nodes_decide(n, event);
+}
+
+void nodes_lead_dismiss(struct nodes *n)
+{
+	const struct node_frame exit = {.kind = NODE_EXIT, .status = n->policy.status};
+	struct nodes_member *self = &n->members[0];
+	char name[96];
+
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		struct nodes_member *m = &n->members[i];
+
+		if (m->joined && m->departs) {
+			nodes_name_member(m, name, sizeof(name));
+			n->options.ops->send(n->options.user, m->conn, &exit);
+			n->options.ops->close(n->options.user, m->conn);
+			m->joined = false;
+			nodes_lead_announce(n, false, NULL, "%s has left", name);
+		}
+	}
+	if (self->departs) {
+		nodes_name_member(self, name, sizeof(name));
+		nodes_lead_announce(n, false, self, "%s has left; it was the coordinator", name);
+		nodes_lead_disband(n);
+		n->policy.noticed =
+			true; /* over for the others, and the reason why this node ends */
+		n->role = NODES_CLOSING;
+		nodes_exit(n);
 	}
 }

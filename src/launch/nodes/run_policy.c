@@ -36,7 +36,7 @@ static unsigned finish(struct run_policy *p)
 static unsigned drain(struct run_policy *p, int64_t now_ns)
 {
 	p->phase = RUN_DRAINING;
-	p->timer_ns = p->signal != 0 ? p->deadline_ns : now_ns + p->times.drain_ns;
+	p->timer_ns = p->signal != 0 || p->noticed ? p->deadline_ns : now_ns + p->times.drain_ns;
 	return RUN_DO_DRAIN;
 }
 
@@ -64,12 +64,24 @@ static unsigned group_ended(struct run_policy *p, int64_t now_ns)
 		return drain(p, now_ns);
 	}
 	p->restarts += p->counted;
+	if (p->departing) {
+		return drain(p, now_ns);
+	}
 	if (wait_ns == 0) {
 		return start(p, now_ns);
 	}
 	p->phase = RUN_WAITING;
 	p->timer_ns = now_ns + wait_ns;
 	return 0;
+}
+
+/* All is durable, or time is up: the nodes that depart can do so, and the others go on. */
+static unsigned gather_anew(struct run_policy *p, int64_t now_ns)
+{
+	ASSERT(p->phase == RUN_DRAINING && p->gathers);
+	p->departing = false;
+	p->noticed = false;
+	return start(p, now_ns);
 }
 
 /* Whether the others survive the end of a worker. */
@@ -189,6 +201,12 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 	return RUN_DO_RETIRE;
 }
 
+/* Returns the exit status of a joint group that has left the others. */
+static int left_status(const struct run_policy *p)
+{
+	return p->noticed && p->preempted_status != 0 ? p->preempted_status : RUN_EXIT_LEFT;
+}
+
 static unsigned quit(struct run_policy *p, int64_t now_ns)
 {
 	ASSERT(p->joint);
@@ -196,7 +214,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 		return 0;
 	}
 	if (p->phase == RUN_WAITING) {
-		p->status = RUN_EXIT_LEFT;
+		p->status = left_status(p);
 		return drain(p, now_ns);
 	}
 	p->will_restart =
@@ -209,7 +227,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 	p->change = p->alive - p->retiring;
 	p->retiring = p->alive;
 	if (p->alive == 0) { /* the next worker waits to be added */
-		p->status = RUN_EXIT_LEFT;
+		p->status = left_status(p);
 		return drain(p, now_ns);
 	}
 	return p->change > 0 ? RUN_DO_RETIRE : 0;
@@ -225,6 +243,9 @@ static int64_t reserve_ns(const struct run_policy *p, int64_t grace_ns)
 /* The job is to stop, as a signal to another launcher demands. */
 static unsigned stop(struct run_policy *p, int64_t now_ns)
 {
+	int64_t left_ns = p->deadline_ns > now_ns ? p->deadline_ns - now_ns : 0;
+	int64_t grace_ns = p->noticed && left_ns < p->grace_ns ? left_ns : p->grace_ns;
+
 	ASSERT(p->phase == RUN_WORKING && p->joint);
 	p->status = RUN_EXIT_STOPPED;
 	p->finishing = true;
@@ -233,8 +254,8 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 		return drain(p, now_ns);
 	}
 	p->phase = RUN_LEAVING;
-	p->deadline_ns = now_ns + p->grace_ns;
-	p->timer_ns = p->deadline_ns - reserve_ns(p, p->grace_ns);
+	p->deadline_ns = now_ns + grace_ns;
+	p->timer_ns = p->deadline_ns - reserve_ns(p, grace_ns);
 	return RUN_DO_NOTICE;
 }
 
@@ -265,7 +286,7 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 	if (!p->finishing && !p->quits) {
 		return p->timer_ns != 0 ? 0 : add(p); /* The other workers were told to leave. */
 	}
-	p->status = p->finishing ? 0 : RUN_EXIT_LEFT;
+	p->status = p->finishing ? 0 : left_status(p);
 	return drain(p, event->now_ns);
 }
 
@@ -324,7 +345,10 @@ static unsigned node_lost(struct run_policy *p, const struct run_event *event)
 	if (p->alive == 0 && p->phase == RUN_ENDING) {
 		return group_ended(p, event->now_ns);
 	}
-	return p->alive == 0 && p->phase == RUN_LEAVING ? drain(p, event->now_ns) : 0;
+	if (p->alive == 0 && p->phase == RUN_LEAVING) {
+		return p->will_restart ? group_ended(p, event->now_ns) : drain(p, event->now_ns);
+	}
+	return 0;
 }
 
 /* Returns the exit status of a job that a signal has stopped. */
@@ -337,13 +361,19 @@ static int stop_status(const struct run_policy *p, int signal)
 static unsigned first_signal(struct run_policy *p, const struct run_event *event, int64_t grace_ns)
 {
 	enum run_phase phase = p->phase;
-	int64_t kept_ns = reserve_ns(p, grace_ns);
+	bool departing = p->departing;
+	int64_t kept_ns;
 
+	if (departing && p->deadline_ns - event->now_ns < grace_ns) {
+		grace_ns = p->deadline_ns > event->now_ns ? p->deadline_ns - event->now_ns : 0;
+	}
+	kept_ns = reserve_ns(p, grace_ns);
 	p->signal = event->signal;
 	p->deadline_ns = event->now_ns + grace_ns;
 	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? kept_ns : 0);
 	p->will_restart = false;
-	if (phase == RUN_DRAINING) {
+	p->departing = false;
+	if (phase == RUN_DRAINING && !departing) {
 		return 0; /* The workers were done: their status stands if draining ends in time. */
 	}
 	p->status = stop_status(p, event->signal);
@@ -364,7 +394,7 @@ static unsigned cut_short(struct run_policy *p)
 {
 	ASSERT(p->phase == RUN_LEAVING);
 	p->phase = RUN_ENDING;
-	p->timer_ns = p->deadline_ns;
+	p->timer_ns = p->departing ? 0 : p->deadline_ns; /* nodes that stay wait for their dead */
 	return RUN_DO_KILL;
 }
 
@@ -404,12 +434,87 @@ static unsigned noticed(struct run_policy *p, const struct run_event *event)
 	return 0;
 }
 
+/* Whether a notice ends the job, or comes while it ends, so that nobody can depart any more. */
+static bool is_ending(const struct run_policy *p)
+{
+	return p->signal != 0 || (p->phase == RUN_ENDING && !p->will_restart) ||
+		(p->phase == RUN_DRAINING && !p->departing);
+}
+
+/* The machine of a node goes away, and the job goes on without that node. */
+static unsigned depart(struct run_policy *p, const struct run_event *event)
+{
+	int64_t now_ns = event->now_ns;
+	bool sooner = !p->departing || event->deadline_ns < p->deadline_ns;
+
+	ASSERT(p->gathers && event->deadline_ns >= now_ns);
+	if (is_ending(p)) {
+		return noticed(p, event);
+	}
+	p->noticed = true;
+	p->departing = true;
+	p->deadline_ns = sooner ? event->deadline_ns : p->deadline_ns;
+	p->status = stop_status(p, event->signal);
+	switch (p->phase) {
+	case RUN_WORKING:
+	case RUN_LEAVING:
+		p->timer_ns = sooner ? p->deadline_ns - reserve_ns(p, p->deadline_ns - now_ns)
+				     : p->timer_ns;
+		p->will_restart = true;
+		p->counted = false;
+		if (p->phase == RUN_LEAVING) {
+			return 0;
+		}
+		p->phase = RUN_LEAVING;
+		return RUN_DO_NOTICE;
+	case RUN_DRAINING:
+		p->timer_ns = p->deadline_ns;
+		return 0;
+	case RUN_ENDING:
+		return 0;
+	default:
+		return drain(p, now_ns);
+	}
+}
+
+/* The machine of a joint group goes away: its workers leave the others. */
+static unsigned quit_by(struct run_policy *p, const struct run_event *event)
+{
+	int64_t now_ns = event->now_ns;
+	bool sooner = !p->noticed || event->deadline_ns < p->deadline_ns;
+	unsigned actions;
+
+	ASSERT(p->joint && event->deadline_ns >= now_ns);
+	if (p->phase != RUN_WORKING || p->finishing || p->signal != 0) {
+		return noticed(p, event);
+	}
+	p->noticed = true;
+	p->quit_signal = event->signal;
+	p->deadline_ns = sooner ? event->deadline_ns : p->deadline_ns;
+	actions = quit(p, now_ns);
+	if (p->phase == RUN_WORKING) {
+		p->timer_ns = now_ns + (p->deadline_ns - now_ns) / 2;
+	}
+	return actions;
+}
+
+/* A joint group has not left in half of the time: it is the last one, or its step is long. */
+static unsigned stop_quitting(struct run_policy *p, int64_t now_ns)
+{
+	const struct run_event stop = {.now_ns = now_ns, .signal = p->quit_signal};
+
+	return first_signal(p, &stop, p->deadline_ns > now_ns ? p->deadline_ns - now_ns : 0);
+}
+
 static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 {
 	switch (p->phase) {
 	case RUN_WAITING:
 		return start(p, now_ns);
 	case RUN_WORKING:
+		if (p->noticed) {
+			return stop_quitting(p, now_ns);
+		}
 		p->timer_ns = 0;
 		return add(p);
 	case RUN_GATHERING:
@@ -419,6 +524,9 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 		return cut_short(p);
 	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
 	case RUN_DRAINING:
+		if (p->departing) {
+			return gather_anew(p, now_ns);
+		}
 		if (p->status == 0 && p->signal != 0) {
 			p->status = stop_status(p, p->signal);
 		} else if (p->status == 0) {
@@ -455,15 +563,22 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 		return signaled(p, event);
 	case RUN_NOTICED:
 		return noticed(p, event);
+	case RUN_DEPARTS:
+		return depart(p, event);
 	case RUN_SCALED:
 		return scaled(p, event);
 	case RUN_QUIT:
 		return quit(p, event->now_ns);
+	case RUN_QUIT_BY:
+		return quit_by(p, event);
 	case RUN_TIMEOUT:
 		return timed_out(p, event->now_ns);
 	case RUN_DRAINED:
 		if (p->phase != RUN_DRAINING) {
 			return 0;
+		}
+		if (p->departing) {
+			return gather_anew(p, event->now_ns);
 		}
 		if (!event->ok && p->status == 0) {
 			p->status = RUN_EXIT_UNSAVED;

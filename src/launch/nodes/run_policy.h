@@ -10,7 +10,12 @@
  * A notice that a machine goes away counts as a signal whose grace ends when the machine does. The
  * signals that the cloud sends beside it, before or after, are no second signals.
  *
- * With several nodes, gathering comes before each working: until all nodes are there.
+ * With several nodes, gathering comes before each working: until all nodes are there. If some of
+ * the nodes depart, because their machines go away, the group leaves and drains as after a signal,
+ * and then gathers: the others wait for nodes that take the place of those that departed.
+ *
+ * A joint group whose machine goes away leaves the others. If it has not left by half of the time,
+ * as the last of a job does not, the notice is handled as a signal.
  *
  * An elastic group goes on without a worker that fails, if the others can (the ranks have written a
  * membership file, membership.h), and replaces it. The number of its workers can be changed. Where
@@ -75,14 +80,16 @@ struct run_policy {
 	uint32_t change;        /* number of workers for RUN_DO_ADD, RUN_DO_RETIRE */
 	bool finishing;         /* a worker has come to the end of the job: none is added */
 	bool quits;             /* a joint group: told to leave the others */
+	int quit_signal;        /* quits, noticed: signal that follows if it has not left in time */
 	uint32_t restarts;      /* restarts so far, at most max_restarts */
 	uint32_t fast_failures; /* failures in a row that came fast and without progress */
 	uint64_t commits;       /* steps committed when the last failure came */
 	int64_t started_ns;     /* start of this attempt */
 	int64_t timer_ns;       /* when RUN_TIMEOUT is wanted; 0: not at all */
-	int64_t deadline_ns;    /* time of the exit; valid once signal is set, and in RUN_LEAVING */
+	int64_t deadline_ns;    /* time of the exit; valid with signal, noticed, RUN_LEAVING */
 	int signal;             /* signal that told us to stop; 0: none yet */
-	bool noticed;           /* with signal: a machine of the job goes away */
+	bool noticed;           /* a machine of the job goes away */
+	bool departing;         /* RUN_DO_GATHER follows RUN_DRAINING: some of the nodes depart */
 	bool will_restart;      /* in RUN_ENDING, RUN_LEAVING: another attempt follows */
 	bool counted;           /* with will_restart: that attempt is one of max_restarts */
 	int status;             /* exit status */
@@ -118,8 +125,10 @@ enum run_event_kind {
 	RUN_LOST,     /* a node is lost: workers (that had not ended), commits */
 	RUN_SIGNALED, /* signal */
 	RUN_NOTICED,  /* a machine of the job goes away: signal that this counts as, deadline_ns */
+	RUN_DEPARTS,  /* as RUN_NOTICED, and the job goes on without that machine. Gathers only */
 	RUN_SCALED,   /* the number of workers is to change: workers, survivable */
 	RUN_QUIT,     /* joint: all workers are to leave the others */
+	RUN_QUIT_BY,  /* as RUN_NOTICED, and the workers are to leave the others. Joint only */
 	RUN_TIMEOUT,  /* timer_ns was reached */
 	RUN_DRAINED,  /* ok */
 };

@@ -52,6 +52,11 @@ class Launcher:
     def scale(self, job: str, *wanted: int) -> subprocess.CompletedProcess[str]:
         return program.run("scale", job, *map(str, wanted), env=self.env)
 
+    def notice(self, left_s: int) -> None:
+        """This launcher's machine goes away."""
+        answer = program.run("notice", "--in", str(left_s), env=self.env)
+        assert answer.returncode == 0, answer.stderr
+
     def end(self, code: int, limit_s: float = program.LIMIT_S) -> None:
         self.process.wait(timeout=limit_s)
         assert self.process.returncode == code, f"launcher {self.node}: {self.out()}"

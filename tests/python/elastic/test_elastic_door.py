@@ -73,24 +73,35 @@ def test_a_launcher_joins_and_leaves_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_founder_leaves(tmp_path: Path) -> None:
-    """Another rank saves then, and newcomers find the join listener at that rank."""
+@pytest.mark.parametrize("noticed", [False, True])
+def test_the_founder_leaves(noticed: bool, tmp_path: Path) -> None:
+    """Another rank saves then, and newcomers find the join listener at that rank. With a notice,
+    the last one stops the job: nobody else can train on."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "pause=0.3", **env) as job:
         first = job.start(0, "1:1")
         job.wait_for_trained(1)
         second = job.start(1, "1:1")
         job.wait_for_ranks(2)
-        first.process.send_signal(signal.SIGUSR1)
+        if noticed:
+            first.notice(60)
+        else:
+            first.process.send_signal(signal.SIGUSR1)
         first.end(79)
         job.wait_for_ranks(1)
         durable = job.durable()
         program.wait_until(lambda: job.durable() > durable, "one more is durable", LIMIT_S)
         third = job.start(2, "1:1")
         job.wait_for_ranks(2)
-        third.process.send_signal(signal.SIGTERM)
+        if noticed:
+            third.notice(60)
+            third.end(79)
+            job.wait_for_ranks(1)
+            second.notice(8)
+        else:
+            third.process.send_signal(signal.SIGTERM)
+            third.end(143)
         second.end(143)
-        third.end(143)
         assert job.door.read_text() == "over 143\n"
     assert "more" not in job.out()  # no rank replaces one that was stopped
     check_no_restart(job.out())

@@ -329,7 +329,8 @@ while :; do sleep 0.1; done
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_machine_of_two_goes_away(at: int, tmp_path: Path) -> None:
-    """All nodes end, with the coordinator's code, and know which machine it is."""
+    """With --on-notice stop at the coordinator, all nodes end, with its code, and know which
+    machine it is."""
     script = tmp_path / "waits"
     script.write_text("#!/bin/sh" + WAITS)
     script.chmod(0o755)
@@ -342,7 +343,8 @@ def test_a_machine_of_two_goes_away(at: int, tmp_path: Path) -> None:
         own.mkdir(mode=0o700)
         envs.append(program.clean_env(XDG_RUNTIME_DIR=str(own)))
         options = ["--nnodes", "2", "--rendezvous", place, "--node-rank", str(node)]
-        options += ["--job", "two", "--preempted-code", str(33 + node), "--no-python"]
+        options += ["--job", "two", "--on-notice", "stop", "--preempted-code", str(33 + node)]
+        options += ["--no-python"]
         with outs[node].open("w") as out:
             nodes.append(
                 nursery.Popen(

@@ -70,11 +70,13 @@ def where(hosts: int) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def saving(limit: Path, hosts: int, steps: int, root: str = "") -> Iterator[Saving]:
+def saving(
+    limit: Path, hosts: int, steps: int, root: str = "", script: Path = TRAIN
+) -> Iterator[Saving]:
     """A job that saves to a directory or, with "", to SeaweedFS on its last host."""
     args = (root or "s3://pawltest/run", str(steps), "0.1", str(limit))
     with contextlib.ExitStack() as stack:
-        job = stack.enter_context(nodes.job(limit.parent, hosts, TRAIN, *args))
+        job = stack.enter_context(nodes.job(limit.parent, hosts, script, *args))
         if root:
             yield Saving(job, None)
             return
@@ -104,11 +106,14 @@ def ranks(node: nodes.Node) -> list[int]:
     ]
 
 
-def await_start(live: list[nodes.Node], before: dict[nodes.Node, int], job: nodes.Nodes) -> int:
-    """Waits until all ranks of the nodes have begun (anew). Returns the step from which."""
+def await_start(
+    live: list[nodes.Node], before: dict[nodes.Node, int], job: nodes.Nodes, each: int = 2
+) -> int:
+    """Waits until all ranks, so many on each node, have begun (anew). Returns the step from
+    which."""
     program.wait_until(
         lambda: (
-            all(len(begun(node)) >= before.get(node, 0) + 2 for node in live)
+            all(len(begun(node)) >= before.get(node, 0) + each for node in live)
             or any(node.process.poll() is not None for node in live)
         ),
         "all ranks begin",

@@ -5,38 +5,6 @@
 
 #define HISTORIES 300u
 
-static uint64_t first_seed;
-
-/* Starts hosts from 0 on, which form a group. */
-static void start_all(uint32_t nodes, uint32_t places)
-{
-	begin_world(first_seed, nodes, places);
-	for (uint32_t h = 0; h < nodes; h++) {
-		start_host(h);
-	}
-	run_for(10 * S_NS);
-	check_group();
-}
-
-static void end_all_workers(int status)
-{
-	for (uint32_t h = 0; h < HOSTS; h++) {
-		for (uint32_t i = 0; i < WORKERS; i++) {
-			end_worker(h, i, status, MS_NS);
-		}
-	}
-}
-
-static void all_left_with(int status)
-{
-	for (uint32_t h = 0; h < HOSTS; h++) {
-		assert_false(w.hosts[h].on);
-		if (w.hosts[h].life > 0) {
-			assert_int_equal(w.hosts[h].status, status);
-		}
-	}
-}
-
 static void nodes_start_and_end_together(void **state)
 {
 	start_all(3, 1);
@@ -294,16 +262,6 @@ static void a_signal_at_all_nodes_is_one(void **state)
 		run_for(5 * S_NS);
 		all_left_with(143);
 	}
-}
-
-static void machine_goes(uint32_t h, int64_t delay_ns, int64_t left_ns)
-{
-	happen(h, delay_ns,
-		(struct nodes_event){.kind = NODES_NOTICED,
-			.signal = 15,
-			.deadline_ns = w.now_ns + delay_ns + left_ns,
-			.text = "this machine goes away"},
-		NULL);
 }
 
 /* All nodes have that time, whatever the grace is (20 s), and exit with the coordinator's code. */
@@ -567,7 +525,7 @@ static void disturb(void)
 	uint32_t h = (uint32_t)rng_below(&w.rng, HOSTS);
 	struct host *host = &w.hosts[h];
 
-	switch (rng_below(&w.rng, 6)) {
+	switch (rng_below(&w.rng, 7)) {
 	case 0:
 		if (host->on) {
 			end_host(h, true);
@@ -587,6 +545,11 @@ static void disturb(void)
 		}
 		break;
 	case 4:
+		if (host->on) {
+			machine_goes(h, MS_NS, (int64_t)rng_below(&w.rng, 10000) * MS_NS);
+		}
+		break;
+	case 5:
 		if (count_working() == w.nodes && rng_below(&w.rng, 4) == 0) {
 			end_all_workers(0);
 		}
@@ -692,6 +655,7 @@ static void every_history_ends_well(void **state)
 
 		begin_world(first_seed + i, nodes, 1 + i % PLACES);
 		w.max_restarts = 1000000;
+		w.leaves = i % 4 != 0;
 		for (uint32_t h = 0; h < nodes; h++) {
 			start_host(h);
 		}

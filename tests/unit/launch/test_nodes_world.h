@@ -57,6 +57,7 @@ struct host {
 	bool alive[WORKERS];
 	uint64_t begun_nonce;   /* nonce of the last root begun; 0: none */
 	int noticed;            /* signal noticed; 0: none */
+	bool hangs;             /* storage hangs: no drain ends */
 	int status;             /* exit status; -1: has not left */
 	char logged_text[4096]; /* all its log lines */
 };
@@ -75,6 +76,7 @@ struct world {
 	uint64_t order;
 	struct rng rng;
 	uint32_t max_restarts;
+	bool leaves; /* nodes whose machines go away depart */
 	int64_t delay_max_ns;
 	uint32_t salt; /* varies the delays */
 };
@@ -278,6 +280,9 @@ static void do_notify_root_begun(void *user, const char *path, uint64_t nonce)
 
 static void do_drain(void *user)
 {
+	if (host_of(user)->hangs) {
+		return;
+	}
 	happen(index_of(user), MS_NS, (struct nodes_event){.kind = NODES_DRAINED, .ok = true},
 		NULL);
 }
@@ -395,6 +400,7 @@ static struct nodes_options usual(void)
 		.job = "job",
 		.max_restarts = w.max_restarts,
 		.grace_ns = 20 * S_NS,
+		.leaves_on_notice = w.leaves,
 		.timeout_ns = 600 * S_NS};
 }
 
@@ -404,7 +410,7 @@ static void start_host(uint32_t h)
 }
 
 /* Starts a server, a host that only adds. */
-static void start_server(uint32_t h)
+static inline void start_server(uint32_t h)
 {
 	struct host *host = &w.hosts[h];
 
@@ -553,6 +559,48 @@ static void check_group(void)
 static bool has_logged(uint32_t h, const char *text)
 {
 	return strstr(w.hosts[h].logged_text, text) != NULL;
+}
+
+static uint64_t first_seed;
+
+/* Starts hosts from 0 on, which form a group. */
+static inline void start_all(uint32_t nodes, uint32_t places)
+{
+	begin_world(first_seed, nodes, places);
+	for (uint32_t h = 0; h < nodes; h++) {
+		start_host(h);
+	}
+	run_for(10 * S_NS);
+	check_group();
+}
+
+static void end_all_workers(int status)
+{
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		for (uint32_t i = 0; i < WORKERS; i++) {
+			end_worker(h, i, status, MS_NS);
+		}
+	}
+}
+
+static void all_left_with(int status)
+{
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		assert_false(w.hosts[h].on);
+		if (w.hosts[h].life > 0) {
+			assert_int_equal(w.hosts[h].status, status);
+		}
+	}
+}
+
+static void machine_goes(uint32_t h, int64_t delay_ns, int64_t left_ns)
+{
+	happen(h, delay_ns,
+		(struct nodes_event){.kind = NODES_NOTICED,
+			.signal = 15,
+			.deadline_ns = w.now_ns + delay_ns + left_ns,
+			.text = "this machine goes away"},
+		NULL);
 }
 
 #endif

@@ -284,6 +284,60 @@ static void who_is_to_leave_may_come_to_the_end(void **state)
 	check_end(143);
 }
 
+/* The machine goes away, so long from now. */
+static unsigned quits_by(int64_t left_ns)
+{
+	return step((struct run_event){.kind = RUN_QUIT_BY,
+		.signal = 15,
+		.deadline_ns = now_ns + left_ns});
+}
+
+static void it_leaves_as_its_machine_goes_away(void **state)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		begin(2, 1, 3);
+		policy.preempted_status = i == 0 ? 0 : 33;
+		assert_int_equal(quits_by(20 * S), RUN_DO_RETIRE);
+		assert_int_equal(policy.change, 2);
+		assert_int_equal(policy.timer_ns, now_ns + 10 * S);
+		left();
+		now_ns += S;
+		assert_int_equal(left(), RUN_DO_DRAIN);
+		assert_int_equal(policy.timer_ns, now_ns + 19 * S);
+		assert_int_equal(step((struct run_event){.kind = RUN_DRAINED, .ok = true}),
+			RUN_DO_EXIT);
+		assert_int_equal(policy.status, i == 0 ? RUN_EXIT_LEFT : 33);
+	}
+}
+
+/* The last one of a job does not leave, or its step is long: the job stops in what time is left. */
+static void who_cannot_leave_in_time_stops_the_job(void **state)
+{
+	begin(1, 1, 3);
+	assert_int_equal(quits_by(20 * S), RUN_DO_RETIRE);
+	assert_int_equal(quits_by(30 * S), 0); /* no later notice gives more time */
+	assert_int_equal(policy.deadline_ns, now_ns + 20 * S);
+	assert_int_equal(timeout(), RUN_DO_NOTICE);
+	assert_int_equal(policy.phase, RUN_LEAVING);
+	assert_int_equal(policy.deadline_ns, now_ns + 10 * S);
+	assert_int_equal(stopped(), RUN_DO_DRAIN);
+	assert_int_equal(step((struct run_event){.kind = RUN_DRAINED, .ok = true}), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 143);
+	/* A job that ends has nobody to leave. */
+	begin(1, 1, 3);
+	signaled();
+	assert_int_equal(quits_by(20 * S), 0);
+	assert_int_equal(stopped(), RUN_DO_DRAIN);
+	/* None lives: the next one waits to be started. */
+	begin(1, 1, 3);
+	for (uint32_t i = 0; i < RUN_FAST_MAX - 1; i++) {
+		failed(1, true, S);
+	}
+	failed(1, true, S);
+	assert_true(policy.timer_ns != 0);
+	assert_int_equal(quits_by(20 * S), RUN_DO_DRAIN);
+}
+
 static void a_signal_while_none_lives_ends_it(void **state)
 {
 	begin(1, 1, 9);
@@ -376,7 +430,9 @@ static unsigned random_event(struct rng *rng, struct seen *seen)
 		return scaled(1 + (uint32_t)rng_below(rng, WORKERS_MAX));
 	}
 	if (draw < 6 && !seen->quiet) {
-		return draw == 4 ? quit() : signaled();
+		return draw == 5                 ? signaled()
+			: rng_below(rng, 2) == 0 ? quit()
+						 : quits_by((int64_t)rng_below(rng, 60 * S));
 	}
 	return seen->alive > 0 ? random_end(rng, seen) : 0;
 }
@@ -645,6 +701,8 @@ int main(void)
 		cmocka_unit_test(an_unasked_stop_was_asked_elsewhere),
 		cmocka_unit_test(it_leaves_and_the_others_go_on),
 		cmocka_unit_test(who_is_to_leave_may_come_to_the_end),
+		cmocka_unit_test(it_leaves_as_its_machine_goes_away),
+		cmocka_unit_test(who_cannot_leave_in_time_stops_the_job),
 		cmocka_unit_test(a_signal_while_none_lives_ends_it),
 		cmocka_unit_test(the_last_one_that_fails_at_the_end_failed),
 		cmocka_unit_test(the_last_that_leaves_is_no_end),

@@ -492,6 +492,107 @@ static void a_lost_node_does_not_hold_up_leaving(void **state)
 	assert_int_equal(policy.status, 2);
 }
 
+/* A machine goes away, so long from now, and the others go on. */
+static unsigned departs(int64_t left_ns)
+{
+	return step((struct run_event){.kind = RUN_DEPARTS,
+		.signal = 15,
+		.deadline_ns = now_ns + left_ns});
+}
+
+static void a_node_departs_once_all_is_durable(void **state)
+{
+	begin_nodes();
+	policy.preempted_status = 33;
+	gathered(2);
+	assert_int_equal(departs(100 * S), RUN_DO_NOTICE);
+	assert_int_equal(policy.timer_ns, now_ns + 97 * S);
+	exited(0);
+	assert_int_equal(departs(50 * S), 0); /* another one, sooner */
+	assert_int_equal(policy.timer_ns, now_ns + 47 * S);
+	assert_int_equal(departs(70 * S), 0);
+	assert_int_equal(policy.deadline_ns, now_ns + 50 * S);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	assert_int_equal(policy.timer_ns, policy.deadline_ns);
+	assert_int_equal(policy.status, 33); /* the code of those that depart */
+	assert_int_equal(drained(true), RUN_DO_GATHER);
+	assert_int_equal(policy.timer_ns, now_ns + 600 * S);
+	assert_int_equal(policy.restarts, 0);
+	assert_int_equal(gathered(2), RUN_DO_START);
+	exited(0);
+	exited(0);
+	drained(true);
+	assert_int_equal(policy.status, 0);
+}
+
+static void a_node_departs_in_time(void **state)
+{
+	begin_nodes();
+	gathered(2);
+	departs(100 * S);
+	assert_int_equal(timeout(), RUN_DO_KILL);
+	assert_int_equal(policy.timer_ns, 0); /* nodes that stay wait for their dead */
+	exited(137);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	assert_int_equal(timeout(), RUN_DO_GATHER);
+	/* While nodes are missing, and after a failure that is one of the restarts. */
+	assert_int_equal(departs(9 * S), RUN_DO_DRAIN);
+	assert_int_equal(drained(false), RUN_DO_GATHER);
+	gathered(2);
+	exited_after(60 * S, 9, 0);
+	assert_int_equal(departs(9 * S), 0);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	assert_int_equal(policy.restarts, 1);
+	assert_int_equal(departs(5 * S), 0);
+	assert_int_equal(policy.timer_ns, now_ns + 5 * S);
+	assert_int_equal(timeout(), RUN_DO_GATHER);
+	/* The node is lost before it departs. */
+	gathered(4);
+	departs(100 * S);
+	exited(0);
+	exited(0);
+	assert_int_equal(lost_after(S, 2), RUN_DO_DRAIN);
+	assert_int_equal(drained(false), RUN_DO_GATHER);
+}
+
+/* While a node departs, the job is told to stop, or loses its last machines. */
+static void who_departs_can_be_stopped(void **state)
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		bool by_signal = i % 2 == 0;
+		bool draining = i >= 2;
+
+		begin_nodes();
+		gathered(1);
+		departs(10 * S);
+		if (draining) {
+			exited(0);
+		}
+		assert_int_equal(by_signal ? signaled(2) : noticed(60 * S), 0);
+		assert_int_equal(policy.deadline_ns, now_ns + 10 * S); /* no later than that */
+		assert_int_equal(policy.phase, draining ? RUN_DRAINING : RUN_LEAVING);
+		if (!draining) {
+			assert_int_equal(policy.timer_ns, now_ns + 7 * S);
+			assert_int_equal(exited(0), RUN_DO_DRAIN);
+		}
+		assert_int_equal(drained(true), RUN_DO_EXIT);
+		assert_int_equal(policy.status, by_signal ? 130 : 143);
+	}
+	/* A job that ends does not wait for other nodes. */
+	begin_nodes();
+	gathered(1);
+	exited(0);
+	assert_int_equal(departs(10 * S), 0);
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 0);
+	begin_nodes();
+	gathered(1);
+	signaled(15);
+	assert_int_equal(departs(10 * S), 0);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -513,6 +614,9 @@ int main(void)
 		cmocka_unit_test(a_lost_node_is_waited_for_and_not_counted),
 		cmocka_unit_test(nodes_lost_fast_wait_too),
 		cmocka_unit_test(a_lost_node_does_not_hold_up_leaving),
+		cmocka_unit_test(a_node_departs_once_all_is_durable),
+		cmocka_unit_test(a_node_departs_in_time),
+		cmocka_unit_test(who_departs_can_be_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

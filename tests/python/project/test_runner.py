@@ -318,6 +318,8 @@ def test_skips_may_not_grow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     records.FULL_LOG.write_text(full_run("new"))
     assert records.check_skips("python", Outcome(skipped=25)).failed == 0
     assert records.check_skips("python", Outcome(skipped=26, reasons=["a: b"])).failed == 1
+    long = ["a: in make test-long", "b: minutes; PAWL_LONG=1 runs it"]
+    assert records.check_skips("python", Outcome(skipped=27, reasons=long)).failed == 0
     assert records.check_skips("gcc", Outcome(skipped=26)).failed == 0
 
 

@@ -111,14 +111,15 @@ def await_start(
 ) -> int:
     """Waits until all ranks, so many on each node, have begun (anew). Returns the step from
     which."""
-    program.wait_until(
-        lambda: (
-            all(len(begun(node)) >= before.get(node, 0) + each for node in live)
-            or any(node.process.poll() is not None for node in live)
-        ),
-        "all ranks begin",
-        50,
-    )
+
+    def all_begin() -> bool:
+        ends = any(node.process.poll() is not None for node in live)
+        return ends or all(len(begun(node)) >= before.get(node, 0) + each for node in live)
+
+    try:
+        program.wait_until(all_begin, "all ranks begin", 50)
+    except program.Late as late:
+        raise program.Late(f"{late}\n{job.texts()}") from None
     steps = {step for node in live for step in begun(node)[before.get(node, 0) :]}
     assert len(steps) == 1 and "Error" not in job.texts(), job.texts()
     return steps.pop()

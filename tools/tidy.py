@@ -125,6 +125,7 @@ PURE_FILES = {
     "src/base/crc.c",
     "src/base/rng.c",
     "src/base/wire.c",
+    "src/base/wire_code.c",
     "src/ckpt/snap/snap_list.c",
     "src/cli/explain_sum.c",
     "src/coll/group/control.c",

@@ -47,8 +47,9 @@ int restore_peers_begin(struct agent_root *root, struct recover_plan *plan, stru
 
 /* ---- the offer ---- */
 
-/* Whether the records of all ranks of the job fit together, as those of ranks here do when they
- * commit. Hosts compare theirs only when they write a tag. */
+/* Checks that the records of all ranks of the job fit together. Those of one host's ranks were
+ * compared when they committed; those of different hosts are compared when a tag is written, which
+ * this save may never have been. */
 static int check_records(const struct agent_root *root, struct pawl_err *err)
 {
 	uint32_t world = job_ranks(root);

@@ -415,8 +415,8 @@ bool root_hosts_vote(struct agent_root *root);
 /* ---- root_chosen.c: nothing happens unless rank 0's host chooses what becomes durable ---- */
 /* A rank joins: whether rank 0's host chooses is settled anew. */
 int root_chosen_join(struct agent_root *root, struct pawl_err *err);
-/* Handles what other hosts have chosen or want, and wants what somebody waits for here. Returns
- * whether it is to be called again after a while. */
+/* Handles what other hosts have chosen or want, and asks the leader for what somebody waits for
+ * here. Returns whether it is to be called again after a while. */
 bool root_chosen_advance(struct agent_root *root);
 /* The save in a slot is durable: older ones are superseded. */
 void root_chosen_durable(struct agent_root *root, int slot);
@@ -445,17 +445,18 @@ void root_peers_enter(struct agent_root *root);
 void root_peers_past(struct agent_root *root, uint64_t seq);
 /* The ranks begin anew. */
 void root_peers_reset(struct agent_root *root);
-/* The save in a slot gets no safer: with a chooser, tells the ranks. */
+/* The save in a slot will reach no higher level. Where rank 0's host chooses what becomes durable,
+ * tells the ranks. */
 void root_peers_supersede(struct agent_root *root, int slot);
-/* A slot was handed to the storage thread: where rank 0's host chooses, and is this one, has all
- * hosts make the save durable. */
+/* A slot was handed to the storage thread. If this is rank 0's host, and chooses what becomes
+ * durable, has all hosts make the save durable. */
 void root_peers_choose(struct agent_root *root, int slot);
 /* A save is committed in a slot. */
 void root_peers_commit(struct agent_root *root, int slot);
 /* The memory of a slot is about to change. */
 void root_peers_withdraw(struct agent_root *root, int slot);
-/* The save in a slot cannot become durable any more: keeps it, as all hosts may restore it
- * together. Takes the memory out of the slot, which the ledger is to drop. */
+/* The save in a slot cannot become durable any more. Keeps it, since all hosts may restore it
+ * together: takes the memory out of the slot, which the ledger is to drop. */
 void root_peers_keep(struct agent_root *root, int slot);
 /* Lists the parts of saves that this host holds, valid until the next call. Returns how many. */
 uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts);
@@ -463,8 +464,7 @@ uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts
 void root_peers_restored(struct agent_root *root, uint64_t step, bool newest);
 /* Drops what this host holds of a save. */
 void root_peers_drop(struct agent_root *root, const struct peer_save *save);
-/* A save of this step is durable: what this host holds of it, and of older ones, is of no more
- * use. */
+/* A save of this step is durable: drops what this host holds of that save and of older ones. */
 void root_peers_durable(struct agent_root *root, uint64_t step);
 /* Handles what threads report. */
 void root_peers_reap(struct agent_root *root);

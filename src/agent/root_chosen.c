@@ -4,10 +4,10 @@
  *
  * The leader's ledger decides as that of one host does, and root_advance announces each save that
  * it hands to the storage thread. The other hosts' ledgers follow: a save that the leader has
- * chosen is handed to the storage thread once it is committed here, too. If it is here no more, or
- * never will be, this host's part in it fails at once, and the leader chooses its next newest. What
- * somebody waits for on another host is wanted from the leader, which makes that durable, or
- * something newer. If it has neither, it chooses the save and fails it.
+ * chosen is handed to the storage thread once it is committed here, too. A host that has dropped
+ * that save, or will never commit it, fails its part at once, and the leader chooses the next.
+ * While somebody waits for a save on another host, that host asks the leader for it, which makes
+ * that save durable, or a newer one. If it has neither, it chooses the save and fails it.
  */
 #include "agent/root.h"
 
@@ -111,8 +111,8 @@ static void serve_want(struct agent_root *root, const struct peer_save *wanted)
 
 /* ---- the other hosts ---- */
 
-/* Whether a save that is chosen, and not committed here, holds up ranks here: somebody waits for an
- * older one, and perhaps does not go on before. */
+/* Whether waiting for a chosen save, which is not committed here, holds up ranks here: somebody
+ * waits for an older one, and may not commit the chosen one before that is durable. */
 static bool holds_up(const struct agent_root *root)
 {
 	return ledger_wanted(&root->ledger) >= 0 &&
@@ -138,7 +138,7 @@ static bool follow_choice(struct agent_root *root, const struct peer_save *chose
 	return true;
 }
 
-/* Wants what somebody waits for here. Returns whether somebody does. */
+/* Asks the leader for the save that somebody waits for here. Returns whether somebody does. */
 static bool send_want(struct agent_root *root)
 {
 	const struct peer_save none = {0};
@@ -172,7 +172,7 @@ bool root_chosen_advance(struct agent_root *root)
 		handled = true;
 	} else if (leads(root)) {
 		serve_want(root, pending);
-		handled = true; /* what could not be done is wanted again */
+		handled = true; /* the other host asks again for what could not be done */
 	} else {
 		handled = follow_choice(root, pending);
 	}

@@ -29,7 +29,7 @@ void root_hosts_fail_save(struct agent_root *root, uint64_t seq, int code, const
 	}
 	if (root->peers.chooses) {
 		root_peers_past(root, seq);
-		root_peers_enter(root); /* this host hears of no choice before */
+		root_peers_enter(root); /* only a host that is in the run learns of the choice */
 	} else {
 		root_hosts_refuse(root, seq, code, why);
 	}

@@ -3,8 +3,8 @@
  * agents have links (agent/peer): see root.h.
  *
  * A committed save is offered to the replicator, which sends this host's part of it to the peers
- * that place.h names. When the ranks begin anew, what memory holds of their saves is kept (held.h),
- * and restore.c offers it, whole, from all hosts.
+ * that place.h names. When the ranks begin anew, the parts of their saves stay in memory (held.h),
+ * and restore.c offers the ranks the newest save of which the hosts together have all parts.
  */
 #include "agent/root.h"
 
@@ -117,7 +117,7 @@ static void number_save(struct agent_root *root, int slot)
 
 void root_peers_enter(struct agent_root *root)
 {
-	/* A job that waits for other hosts, or is about to, looks by itself. */
+	/* A job in progress, or queued, that waits for other hosts enters the run by itself. */
 	if (!root->peers.entering &&
 		(root->peers.map.run == 0 || persist_idle(root->storage.thread))) {
 		root->peers.entering = true;
@@ -208,8 +208,8 @@ static void drop_if(struct agent_root *root, unwanted_fn *unwanted, uint64_t ste
 	}
 }
 
-/* unwanted_fn: an own part of a lower step. Until a newer save is replicated, all hosts may have to
- * go back to the one that was replicated last, or to the one that they went on from. */
+/* unwanted_fn: own parts of lower steps, except those of the save that was replicated last, and of
+ * the one that the ranks went on from: all may go back to these until a newer one is. */
 static bool is_outdated(const struct agent_root *root, const struct peer_part *part, uint64_t step)
 {
 	return part->first_rank == root->first_rank && part->step < step &&
@@ -224,8 +224,8 @@ static bool is_newer(const struct agent_root *root, const struct peer_part *part
 	return part->step > step;
 }
 
-/* A save of this step is kept. Of all that is kept, only those of the two highest steps may be
- * whole on all hosts: drops the others. */
+/* A save of this step is kept. Only those of the two highest steps that are kept can be whole on
+ * all hosts: drops the others. */
 static void drop_outdated(struct agent_root *root, uint64_t step)
 {
 	uint64_t *kept = root->peers.kept_steps;
@@ -246,7 +246,7 @@ void root_peers_restored(struct agent_root *root, uint64_t step, bool newest)
 	}
 	root->peers.restored =
 		root->peers.plan != NULL ? root->peers.plan->save : (struct peer_save){0};
-	if (newest) { /* newer ones are not whole, and never will be */
+	if (newest) { /* a newer save is not whole, and never will be */
 		drop_if(root, is_newer, step);
 	}
 }
@@ -318,7 +318,7 @@ static int start_replicator(struct agent_root *root, struct pawl_err *err)
 	return rv;
 }
 
-/* Numbers the saves that were committed before the run was known, and goes on with them. */
+/* Numbers the saves that were committed before the run was known, and offers the newest. */
 static void number_saves(struct agent_root *root)
 {
 	int newest = ledger_newest(&root->ledger);
@@ -409,7 +409,7 @@ void root_peers_reap(struct agent_root *root)
 	if (!root->peers.has_links) {
 		return;
 	}
-	/* Until the storage thread has begun anew, runs are those of the start before. */
+	/* Until the storage thread has begun anew, it reports runs of the start before. */
 	if (root->peers.begins == 0 && persist_take_map(root->storage.thread, &root->peers.map)) {
 		take_map(root);
 	}

@@ -2,11 +2,11 @@
  * Inside a worker: restores from the memory of other hosts. The agent offers one memory in which
  * the arenas of all ranks of the job lie, and fills in the bytes that its ranks ask for (FETCH).
  *
- * Happy path: source_take_peers maps the memory, which is empty -> source_fetch, before the
- * checksums of a range are compared, asks for the pieces that this rank has not asked for before ->
- * they are read as those of any arena are.
+ * source_take_peers maps the memory, which is empty at first. Before a range is read and its
+ * checksums are compared, source_fetch asks for the pieces of the range that this rank has not
+ * asked for yet. From then on they are read as those of any arena are.
  *
- * A FETCH that fails leaves the pieces as not here: the next attempt asks again.
+ * After a FETCH that fails, its pieces still count as not here: the next attempt asks again.
  */
 #include "session/session_source.h"
 

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-static struct peer_part parts[PEER_PARTS_MAX];
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 {
 	struct peer_msg msg;
@@ -20,10 +18,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 			0) {
 		return 0;
 	}
-	for (uint32_t i = 0; i < msg.parts_n; i++) {
-		peer_msg_part(&msg, i, &parts[i]);
-	}
-	msg.parts = parts;
 	peer_msg_put(&out, &msg);
 	ASSERT(!out.failed && out.len_bytes == len_bytes);
 	ASSERT(memcmp(out.bytes + 4, bytes + 4, len_bytes - 4) == 0);
@@ -34,24 +28,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	static const enum peer_kind kinds[] = {PEER_HELLO, PEER_NEXT, PEER_DONE, PEER_PUT,
-		PEER_PUT_RECORD, PEER_PUT_BYTES, PEER_PUT_END, PEER_LIST, PEER_GET_RECORDS,
-		PEER_GET, PEER_NOTE_WRITE, PEER_NOTE_READ, PEER_NOTE_LIST, PEER_NOTE_REMOVE,
-		PEER_OK, PEER_ERROR, PEER_ROUND, PEER_LISTED, PEER_RECORD, PEER_BYTES, PEER_NOTE,
-		PEER_NAMES, PEER_CHOICE, PEER_CHOSEN};
+		PEER_PUT_RECORD, PEER_PUT_BYTES, PEER_PUT_END, PEER_GET_RECORDS, PEER_GET,
+		PEER_NOTE_WRITE, PEER_NOTE_READ, PEER_CHOICE, PEER_OK, PEER_ERROR, PEER_ROUND,
+		PEER_RECORD, PEER_BYTES, PEER_NOTE, PEER_CHOSEN};
 	const struct peer_part part = {.save = {77, 3},
-		.step = 1200,
-		.tag = "global_step1200",
-		.world = 16,
-		.first_rank = 8,
-		.ranks = 8};
-	const struct peer_part in_sum = {.save = {77, 3},
 		.step = 1200,
 		.tag = "global_step1200",
 		.world = 16,
 		.first_rank = 8,
 		.ranks = 8,
 		.parity = {.group = 0, .k = 8, .m = 2, .row = 1, .index = 7}};
-	const struct peer_part listed[] = {part, in_sum};
 	const struct peer_msg msg = {.kind = i < sizeof(kinds) / sizeof(kinds[0]) ? kinds[i] : 0,
 		.version = PEER_VERSION,
 		.job = "gpt",
@@ -59,7 +45,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.save = {77, 3},
 		.global = {77, 2},
 		.wanted = {77, 4},
-		.part = in_sum,
+		.part = part,
 		.rank = 9,
 		.size_bytes = 1 << 20,
 		.crc = 5,
@@ -69,9 +55,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.text = "what happened",
 		.path = "hosts/0/join",
 		.blob = (const uint8_t *)"join\0run",
-		.blob_bytes = 9,
-		.parts = listed,
-		.parts_n = 2};
+		.blob_bytes = 9};
 	struct wire_out out = {0};
 	size_t len_bytes;
 

@@ -6,7 +6,7 @@
 #ifndef TEST_PEER_HOSTS_H
 #define TEST_PEER_HOSTS_H
 
-#include "agent/peer/held.h"
+#include "agent/peer/held_impl.h"
 #include "agent/peer/image.h"
 #include "agent/peer/peers.h"
 #include "agent/peer/place.h"
@@ -157,6 +157,44 @@ static inline void sample_drop(struct part_sample *s)
 static inline uint8_t *sample_bytes(const struct part_sample *s, const struct image_piece *piece)
 {
 	return s->ranks[piece->rank].arena.map + piece->arena_off;
+}
+
+/* Adds a sample to what a host holds of its own, in arenas. */
+static inline void hold_sample(struct held *held, const struct part_sample *s)
+{
+	struct held_rank ranks[RANKS] = {0};
+
+	for (uint32_t i = 0; i < RANKS; i++) {
+		const struct arena *from = &s->ranks[i].arena;
+
+		if (s->ranks[i].blob.len_bytes > 0) {
+			OK(arena_ensure(&ranks[i].arena, from->size_bytes, &err));
+			OK(arena_map(&ranks[i].arena, &err));
+			memcpy(ranks[i].arena.map, from->map, from->size_bytes);
+			wire_put_raw(&ranks[i].blob, s->ranks[i].blob.bytes,
+				s->ranks[i].blob.len_bytes);
+		}
+	}
+	OK(held_add(held, ROOT, &s->info, ranks, &err));
+}
+
+/* Flips a bit of a piece of the first rank's first partition, in what hold_sample has added. */
+static inline void damage_sample(struct held *held, const struct part_sample *s,
+	const struct record_piece *piece)
+{
+	struct held_part *part = held_find(held, ROOT, &s->info.save, s->info.first_rank);
+	off_t off = (off_t)(s->ranks[0].parts[0].arena_off + piece->file_off +
+		rng_below(&rng, piece->len_bytes));
+	uint8_t byte;
+	int fd;
+
+	assert_non_null(part);
+	assert_true(part->own);
+	fd = part->ranks[0].held.arena.fd;
+	assert_int_equal(pread(fd, &byte, 1, off), 1);
+	byte ^= (uint8_t)(1u << rng_below(&rng, 8));
+	assert_int_equal(pwrite(fd, &byte, 1, off), 1);
+	held_release(part);
 }
 
 /* ---- hosts ---- */

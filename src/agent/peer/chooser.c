@@ -161,7 +161,7 @@ static void *run_chooser(void *user)
 			before = run;
 		}
 		if ((chooser->leads ? await_wanted(chooser, &err) : ask(chooser, run, &err)) != 0) {
-			/* Users learn of it when a save does not become durable. */
+			/* If this lasts, users learn that a save does not become durable. */
 			drop_link(chooser);
 			rest(chooser, run);
 		}

@@ -25,11 +25,10 @@ void chooser_stop(struct chooser *chooser);
 void chooser_set_run(struct chooser *chooser, uint64_t run);
 /* Leader: all hosts make this save durable now. */
 void chooser_choose(struct chooser *chooser, const struct peer_save *save);
-/* Other hosts: this save is to be made durable (run 0: none any more). The leader gets that again
- * and again. */
+/* Other hosts: asks the leader, again and again, to make this save durable. run 0: asks no more. */
 void chooser_want(struct chooser *chooser, const struct peer_save *save);
-/* Takes the news, if there are any. Leader: a save that another host wants, and will want again.
- * Other hosts: the save that the leader has chosen. */
+/* Takes the news; returns whether there were any. Leader: a save that another host wants, and will
+ * ask for again. Other hosts: the save that the leader has chosen. */
 bool chooser_take(struct chooser *chooser, struct peer_save *save);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Brings a save that the hosts hold in memory to this host, as far as the ranks here read it: an
- * arena for each rank of the job, laid out as that rank's record says, filled piece by piece on
- * request. All arenas lie in one memfd, of which only what was filled takes memory. Every piece is
- * verified as it comes; one that is damaged, or whose host is gone, is fetched from the next host
- * that holds it, and rebuilt from sums (parity.h) if none is left.
+ * Brings a save that the hosts hold in memory to this host, as far as its ranks read it. There is
+ * an arena for each rank of the job, laid out as that rank's record says, and filled piece by piece
+ * on request. All arenas lie in one memfd, of which only what was filled takes memory. Every piece
+ * is verified as it comes; one that is damaged, or whose host is gone, is fetched from the next
+ * host that holds it, and rebuilt from sums (parity.h) if none is left.
  *
  * A thread does the work. Functions are for the loop's thread and never block.
  */

@@ -358,7 +358,7 @@ int fetch_bring_from(struct fetch_run *run, uint64_t off, uint64_t end, struct p
 			  run->fetch->plan->step, run->source->host);
 }
 
-/* Keeps the error of a try. What matters most is that a host has other bytes. */
+/* Keeps the error of one try. Damage is kept rather than any other error. */
 static void keep_error(struct pawl_err *last, const struct pawl_err *err)
 {
 	if (last->code != PAWL_ECORRUPT) {

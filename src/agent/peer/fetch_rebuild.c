@@ -2,8 +2,8 @@
  * Rebuilds pieces of a part that no host holds as it is, or holds undamaged: see fetch.h.
  *
  * The part is a data row of its group (parity.h). The same bytes of k other rows, parts and sums,
- * are read and give back those of the part, whose pieces are then verified as if a host had sent
- * them. What comes out damaged is rebuilt again without one of the rows that were used, each in
+ * are read, and give back those of the part, whose pieces are then verified as if a host had sent
+ * them. A piece that comes out damaged is rebuilt again with one of the rows left out, each in
  * turn, as long as there are enough others.
  */
 #include "agent/peer/fetch_impl.h"

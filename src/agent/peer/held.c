@@ -447,13 +447,6 @@ void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t
 	*arena_bytes = entry->arena_bytes;
 }
 
-int held_part_arena(const struct held_part *part, uint32_t rank)
-{
-	const struct held_entry *entry = entry_of(part, rank);
-
-	return entry->held.arena.size_bytes > 0 ? entry->held.arena.fd : -1;
-}
-
 static int read_all(const struct held_part *part, int fd, uint64_t off, uint8_t *bytes,
 	size_t len_bytes, struct pawl_err *err)
 {

@@ -1,6 +1,6 @@
 /*
- * What this host holds of saves besides the agent's slots: the parts of its own ranks of before
- * they began anew (own), those of other hosts' ranks (replicas), and sums in which such parts are
+ * What this host holds of saves besides the agent's slots: parts of its own ranks, kept when the
+ * ranks began anew (own); parts of other hosts' ranks (replicas); and sums of such parts
  * (parity.h). A part is whole, verified, and never changes. All functions may be called by any
  * thread.
  *
@@ -27,8 +27,9 @@ struct held_rank {
 int held_open(struct held **out, struct pawl_err *err);
 void held_close(struct held *held); /* NULL is fine; no part may be in use */
 
-/* Adds an own part; takes over the arenas and blobs of part->ranks entries, in every case. A part
- * of the same save and first rank is replaced. PAWL_ECORRUPT: a record is not that of its rank. */
+/* Adds an own part. Takes over the arenas and blobs of part->ranks entries, also if it fails. A
+ * part of the same save and first rank is replaced. PAWL_ECORRUPT: a record is not that of its
+ * rank. */
 int held_add(struct held *held, uint64_t root, const struct peer_part *part,
 	struct held_rank *ranks, struct pawl_err *err);
 
@@ -72,12 +73,12 @@ struct held_part *held_find(struct held *held, uint64_t root, const struct peer_
 struct held_part *held_find_sum(struct held *held, uint64_t root, const struct peer_save *save,
 	const struct peer_parity *parity, uint32_t first_rank);
 void held_release(struct held_part *part); /* NULL is fine */
-/* Drops all parts of a root, but those of the save keep (NULL: all) and replicas of saves that are
- * newer in the same run; nothing if keep is no save. Parts in use go with their last release. What
- * is being received is dropped alike, but not that of another run than keep's. */
+/* Drops the parts of a root, except those of the save keep and replicas of newer saves of its run;
+ * all parts if keep is NULL; none if keep is no save. Parts in use go with their last release. What
+ * is being received is dropped by the same rule, but for what comes in another run than keep's. */
 void held_drop_others(struct held *held, uint64_t root, const struct peer_save *keep);
-/* Drops all parts of one save, as one of them is damaged or all are outdated, and what is being
- * received of it. */
+/* Drops all parts of one save, since one of them is damaged or all are outdated, and what is being
+ * received of that save. */
 void held_drop(struct held *held, uint64_t root, const struct peer_save *save);
 /* Drops the parts of saves with a lower step, and what is being received of these. */
 void held_drop_below(struct held *held, uint64_t root, uint64_t step);
@@ -93,9 +94,6 @@ uint64_t held_part_size(const struct held_part *part);
 /* Gives a rank's record, encoded, and the size of its arena. An empty blob: no part in the save. */
 void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t **blob,
 	uint32_t *blob_bytes, uint64_t *arena_bytes);
-/* Returns the descriptor of a rank's arena, laid out as its record says; -1: the part is a replica,
- * which has an image only. */
-int held_part_arena(const struct held_part *part, uint32_t rank);
 /* Reads bytes of the image, or of the sum, any of them. PAWL_EINVAL: it does not have them. */
 int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size_t len_bytes,
 	struct pawl_err *err);

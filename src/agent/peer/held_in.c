@@ -138,7 +138,7 @@ static uint64_t count_promised(const struct held *held)
 	return promised;
 }
 
-/* Cancels what else comes for the same data row of a sum: its host has begun again. With
+/* Cancels an earlier transfer of the same data row of a sum: its host sends the part again. With
  * held.lock. */
 static void cancel_same(struct held *held, const struct held_in *in)
 {
@@ -320,7 +320,8 @@ int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 
 /* ---- receive ---- */
 
-/* What every call but close begins with: something is wrong already, or nobody wants the rest. */
+/* Checks, at the beginning of every call but close, that nothing was wrong before, and that the
+ * replica is still wanted. */
 static int check_open(struct held_in *in, struct pawl_err *err)
 {
 	bool canceled;

@@ -44,36 +44,20 @@ void parity_deinit(struct parity *parity)
 	*parity = (struct parity){0};
 }
 
-/* Adds a data row to n parity rows from row on. */
-static void add(const struct parity *parity, uint32_t row, uint32_t n, uint32_t data_index,
-	const uint8_t *data, size_t len_bytes, uint8_t *const *sums)
-{
-	uint8_t *tables = parity->tables + (size_t)TABLE_BYTES * parity->k * row;
-	uint8_t *at[PARITY_ROWS_MAX];
-
-	ASSERT(data_index < parity->k && row + n <= parity->m);
-	for (size_t off = 0; off < len_bytes;) {
-		size_t len = len_bytes - off < CALL_BYTES_MAX ? len_bytes - off : CALL_BYTES_MAX;
-
-		for (uint32_t i = 0; i < n; i++) {
-			at[i] = sums[i] + off;
-		}
-		ec_encode_data_update((int)len, (int)parity->k, (int)n, (int)data_index, tables,
-			(uint8_t *)data + off, at);
-		off += len;
-	}
-}
-
-void parity_add(const struct parity *parity, uint32_t data_index, const uint8_t *data,
-	size_t len_bytes, uint8_t *const *sums)
-{
-	add(parity, 0, parity->m, data_index, data, len_bytes, sums);
-}
-
 void parity_add_row(const struct parity *parity, uint32_t row, uint32_t data_index,
 	const uint8_t *data, size_t len_bytes, uint8_t *sum)
 {
-	add(parity, row, 1, data_index, data, len_bytes, &sum);
+	uint8_t *tables = parity->tables + (size_t)TABLE_BYTES * parity->k * row;
+
+	ASSERT(data_index < parity->k && row < parity->m);
+	for (size_t off = 0; off < len_bytes;) {
+		size_t len = len_bytes - off < CALL_BYTES_MAX ? len_bytes - off : CALL_BYTES_MAX;
+		uint8_t *at = sum + off;
+
+		ec_encode_data_update((int)len, (int)parity->k, 1, (int)data_index, tables,
+			(uint8_t *)data + off, &at);
+		off += len;
+	}
 }
 
 static int check_rows(const struct parity *parity, const uint32_t *have, uint32_t lost_data_index,

@@ -29,11 +29,8 @@ struct parity {
 int parity_init(struct parity *parity, uint32_t k, uint32_t m, struct pawl_err *err);
 void parity_deinit(struct parity *parity); /* zeroed is fine */
 
-/* Adds bytes of a data row, data_index, to those of all m parity rows at the same offset. The sums
- * begin as zeros, and are whole once each data row was added once, in any order. */
-void parity_add(const struct parity *parity, uint32_t data_index, const uint8_t *data,
-	size_t len_bytes, uint8_t *const *sums);
-/* Adds as parity_add, to parity row `row` (0 to m - 1) alone. */
+/* Adds bytes of a data row, data_index, to those of a parity row, `row` (0 to m - 1), at the same
+ * offset. The sum begins as zeros, and is whole once each data row was added once, in any order. */
 void parity_add_row(const struct parity *parity, uint32_t row, uint32_t data_index,
 	const uint8_t *data, size_t len_bytes, uint8_t *sum);
 

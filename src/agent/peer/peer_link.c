@@ -181,24 +181,6 @@ int peer_link_connect(struct peer_link *link, const char *address, struct pawl_e
 	return name_peer(link, rv, err);
 }
 
-int peer_link_open(struct peer_link **out, struct peers *peers, const char *address,
-	struct pawl_err *err)
-{
-	struct peer_link *link;
-	int rv = peer_link_make(&link, peers, err);
-
-	if (rv != 0) {
-		return rv;
-	}
-	rv = peer_link_connect(link, address, err);
-	if (rv != 0) {
-		peer_link_close(link);
-		return rv;
-	}
-	*out = link;
-	return 0;
-}
-
 /* ---- messages ---- */
 
 static int take_error(const struct peer_msg *msg, struct pawl_err *err)

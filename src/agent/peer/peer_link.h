@@ -19,9 +19,6 @@ int peer_link_make(struct peer_link **out, struct peers *peers, struct pawl_err 
 /* Connects a new link to "host:port", a numeric address, and sends PEER_HELLO. PAWL_EPEER: nobody
  * answers there, or refuses. If it fails, the link is to be closed. */
 int peer_link_connect(struct peer_link *link, const char *address, struct pawl_err *err);
-/* Makes a link and connects it. */
-int peer_link_open(struct peer_link **out, struct peers *peers, const char *address,
-	struct pawl_err *err);
 void peer_link_close(struct peer_link *link); /* NULL is fine */
 /* Ends the calls that block, and all later ones, with PAWL_ECANCELED. Any thread. */
 void peer_link_cancel(struct peer_link *link);

@@ -4,7 +4,7 @@
  *
  * A client sends requests, a server answers each in order, with PEER_OK if nothing else is said.
  * PEER_PUT_RECORD and PEER_PUT_BYTES have no answer; PEER_GET_RECORDS and PEER_GET have several.
- * Any other request may be answered by PEER_ERROR, which ends an answer of several messages.
+ * Any other request may be answered by PEER_ERROR; it ends an answer of several messages.
  */
 #ifndef AGENT_PEER_PEER_MSG_H
 #define AGENT_PEER_PEER_MSG_H
@@ -22,7 +22,7 @@
 #define PEER_PATH_MAX    192u         /* bytes of a note's path, terminator included */
 #define PEER_TEXT_MAX    256u         /* bytes of a text for users, terminator included */
 #define PEER_HOSTS_MAX   256u         /* hosts of a job, at most */
-#define PEER_PARTS_MAX   1024u        /* parts in one list, at most */
+#define PEER_PARTS_MAX   1024u        /* parts of a save, and hosts that a restore asks, at most */
 #define PEER_RANKS_MAX   16384u       /* ranks of a job, at most: 64 on each host */
 
 enum peer_kind {
@@ -37,16 +37,13 @@ enum peer_kind {
 	PEER_PUT_RECORD, /* rank, size_bytes, crc, blob: record of a rank, in order of ranks */
 	PEER_PUT_BYTES,  /* off, blob: bytes of the image, in order */
 	PEER_PUT_END,    /* answered by the first error since PEER_PUT, or PEER_OK */
-	PEER_LIST,       /* root. Answered by PEER_LISTED */
 	/* root, part: save, first_rank, parity. Answered by a PEER_RECORD for each rank */
 	PEER_GET_RECORDS,
 	/* root, part: save, first_rank, parity; off, len_bytes: of the image, or of the sum.
 	 * Answered by PEER_BYTES messages, in order, until all bytes are there */
 	PEER_GET,
-	PEER_NOTE_WRITE,  /* root, path, blob */
-	PEER_NOTE_READ,   /* root, path. Answered by PEER_NOTE */
-	PEER_NOTE_LIST,   /* root, path: a folder. Answered by PEER_NAMES */
-	PEER_NOTE_REMOVE, /* root, path: of a note, or of a folder with all in it */
+	PEER_NOTE_WRITE, /* root, path, blob */
+	PEER_NOTE_READ,  /* root, path. Answered by PEER_NOTE */
 	/* root, save: the chosen one that the client knows, wanted: one that is to be made durable,
 	 * or none. Answered by PEER_CHOSEN when another save is chosen, or after a while. */
 	PEER_CHOICE,
@@ -54,11 +51,9 @@ enum peer_kind {
 	PEER_OK = 64,
 	PEER_ERROR,  /* code, text */
 	PEER_ROUND,  /* save: announced, global */
-	PEER_LISTED, /* parts_n, parts */
 	PEER_RECORD, /* rank, size_bytes, crc, blob */
 	PEER_BYTES,  /* off, blob */
 	PEER_NOTE,   /* blob */
-	PEER_NAMES,  /* blob: names, each with its NUL */
 	PEER_CHOSEN, /* save: the one that all hosts make durable now, or none */
 };
 
@@ -92,24 +87,22 @@ struct peer_part {
 /* A message; each kind uses the fields that it names, the rest is zero. */
 struct peer_msg {
 	enum peer_kind kind;
-	uint16_t version;              /* PEER_VERSION of the client */
-	char job[CKPT_JOB_MAX];        /* job id */
-	uint64_t root;                 /* number of the root: peer_root */
-	struct peer_save save;         /* a save */
-	struct peer_save global;       /* newest save of which every host's part is at its peers */
-	struct peer_save wanted;       /* save that a rank waits for until it is durable */
-	struct peer_part part;         /* a part */
-	uint32_t rank;                 /* rank in the job */
-	uint64_t size_bytes;           /* size of the rank's arena */
-	uint32_t crc;                  /* CRC-32C of the record, blob */
-	uint64_t off, len_bytes;       /* bytes of the image */
-	int code;                      /* PAWL_E code; 0: none */
-	char text[PEER_TEXT_MAX];      /* reason of code, for users */
-	char path[PEER_PATH_MAX];      /* path of a note */
-	const uint8_t *blob;           /* points into what was received; NULL if it is empty */
-	uint32_t blob_bytes;           /* bytes of blob */
-	const struct peer_part *parts; /* PEER_LISTED to be sent: the caller's; received: NULL */
-	uint32_t parts_n;              /* number of parts, at most PEER_PARTS_MAX */
+	uint16_t version;         /* PEER_VERSION of the client */
+	char job[CKPT_JOB_MAX];   /* job id */
+	uint64_t root;            /* number of the root: peer_root */
+	struct peer_save save;    /* a save */
+	struct peer_save global;  /* newest save of which every host's part is at its peers */
+	struct peer_save wanted;  /* save that a rank waits for until it is durable */
+	struct peer_part part;    /* a part */
+	uint32_t rank;            /* rank in the job */
+	uint64_t size_bytes;      /* size of the rank's arena */
+	uint32_t crc;             /* CRC-32C of the record, blob */
+	uint64_t off, len_bytes;  /* bytes of the image */
+	int code;                 /* PAWL_E code; 0: none */
+	char text[PEER_TEXT_MAX]; /* reason of code, for users */
+	char path[PEER_PATH_MAX]; /* path of a note */
+	const uint8_t *blob;      /* points into what was received; NULL if it is empty */
+	uint32_t blob_bytes;      /* bytes of blob */
 };
 
 /* Returns the number of a root, by the path or address that all hosts know it by. */
@@ -123,11 +116,8 @@ bool peer_parity_is_valid(const struct peer_parity *parity, uint32_t first_rank)
 void peer_msg_put(struct wire_out *out, const struct peer_msg *msg);
 /* Appends a message but for the bytes of its blob, which the caller sends behind it. */
 void peer_msg_put_head(struct wire_out *out, const struct peer_msg *msg);
-/* Reads a body. PAWL_ECORRUPT: it is malformed, or has a field beyond its limit. With PEER_LISTED,
- * msg->blob has the encoded parts, for peer_msg_part. */
+/* Reads a body. PAWL_ECORRUPT: it is malformed, or has a field beyond its limit. */
 int peer_msg_get(struct peer_msg *msg, uint8_t kind, const uint8_t *body, size_t len_bytes,
 	struct pawl_err *err);
-/* Reads part i, below parts_n, of a PEER_LISTED that peer_msg_get has accepted. */
-void peer_msg_part(const struct peer_msg *msg, uint32_t i, struct peer_part *part);
 
 #endif

@@ -2,7 +2,7 @@
  * Messages over TLS over a socket that does not block: see peer_stream.h.
  *
  * Every wait restarts when bytes have moved: an end that moves nothing for TIME_PEER_ANSWER is
- * given up, however long a message takes that moves.
+ * given up; a message that moves may take any time.
  */
 #include "agent/peer/peer_stream.h"
 

@@ -27,8 +27,8 @@ struct peers_options {
 int peers_open(struct peers **out, const struct peers_options *options, struct pawl_err *err);
 /* Ends all connections and threads. No link or held part may be in use. */
 void peers_close(struct peers *peers); /* NULL is fine */
-/* A thread that hangs may use them still: peers_close ends the threads as always, and then leaves
- * the memory to the end of the process. */
+/* A thread that hangs may still use the peers: peers_close ends connections and threads as always,
+ * and frees nothing. */
 void peers_outlive(struct peers *peers);
 
 const char *peers_address(const struct peers *peers); /* "host:port" of this end */

@@ -51,16 +51,13 @@ static int answer_verdict(struct peers_conn *conn, int rv, const struct pawl_err
 	return rv == 0 ? answer(conn, &ok, err) : answer_error(conn, rv, why->msg, err);
 }
 
-/* Answers with conn->content, which a call has filled that returned rv. */
-static int answer_content(struct peers_conn *conn, enum peer_kind kind, int rv,
-	struct pawl_err *why, struct pawl_err *err)
+/* Answers with the note in conn->content, or, if rv is not 0, with the reason why. */
+static int answer_note(struct peers_conn *conn, int rv, struct pawl_err *why, struct pawl_err *err)
 {
 	struct wire_out *content = &conn->content;
-	struct peer_msg msg = {.kind = kind, .blob = content->bytes};
+	struct peer_msg msg = {.kind = PEER_NOTE, .blob = content->bytes};
 
-	if (rv == 0 && content->failed) {
-		rv = wire_out_error(content, "an answer", why);
-	} else if (rv == 0 && content->len_bytes > BLOB_MAX) {
+	if (rv == 0 && content->len_bytes > BLOB_MAX) {
 		rv = pawl_err_set(why, PAWL_ELIMIT, "%zu bytes are more than a message has, %u",
 			content->len_bytes, BLOB_MAX);
 	}
@@ -126,21 +123,6 @@ static int serve_put(struct peers_conn *conn, const struct peer_msg *msg, struct
 }
 
 /* ---- parts that are asked for ---- */
-
-static int serve_list(struct peers_conn *conn, const struct peer_msg *msg, struct pawl_err *err)
-{
-	struct peer_part *parts = FAULT_MEM("peer.list", calloc(PEER_PARTS_MAX, sizeof(*parts)));
-	struct peer_msg listed = {.kind = PEER_LISTED, .parts = parts};
-	int rv;
-
-	if (!parts) {
-		return answer_error(conn, PAWL_ENOMEM, "no memory for a list of parts", err);
-	}
-	listed.parts_n = held_list(conn->peers->held, msg->root, parts, PEER_PARTS_MAX);
-	rv = answer(conn, &listed, err);
-	free(parts);
-	return rv;
-}
 
 static int send_records(struct peers_conn *conn, const struct held_part *part, struct pawl_err *err)
 {
@@ -252,21 +234,13 @@ static int serve_note(struct peers_conn *conn, const struct peer_msg *msg, struc
 	struct pawl_err why;
 	int rv;
 
-	wire_out_reset(&conn->content);
-	switch (msg->kind) {
-	case PEER_NOTE_WRITE:
+	if (msg->kind == PEER_NOTE_WRITE) {
 		rv = notes_write(notes, msg->root, msg->path, msg->blob, msg->blob_bytes, &why);
 		return answer_verdict(conn, rv, &why, err);
-	case PEER_NOTE_READ:
-		rv = notes_read(notes, msg->root, msg->path, &conn->content, &why);
-		return answer_content(conn, PEER_NOTE, rv, &why, err);
-	case PEER_NOTE_LIST:
-		rv = notes_list(notes, msg->root, msg->path, &conn->content, &why);
-		return answer_content(conn, PEER_NAMES, rv, &why, err);
-	default:
-		notes_remove(notes, msg->root, msg->path);
-		return answer_verdict(conn, 0, NULL, err);
 	}
+	wire_out_reset(&conn->content);
+	rv = notes_read(notes, msg->root, msg->path, &conn->content, &why);
+	return answer_note(conn, rv, &why, err);
 }
 
 /* ---- the connection ---- */
@@ -286,15 +260,11 @@ static int serve_request(struct peers_conn *conn, const struct peer_msg *msg, st
 	case PEER_PUT_BYTES:
 	case PEER_PUT_END:
 		return serve_put(conn, msg, err);
-	case PEER_LIST:
-		return serve_list(conn, msg, err);
 	case PEER_GET_RECORDS:
 	case PEER_GET:
 		return serve_get(conn, msg, err);
 	case PEER_NOTE_WRITE:
 	case PEER_NOTE_READ:
-	case PEER_NOTE_LIST:
-	case PEER_NOTE_REMOVE:
 		return serve_note(conn, msg, err);
 	default:
 		return pawl_err_set(err, PAWL_ECORRUPT, "it sent a message of kind %d as a request",

@@ -1,10 +1,10 @@
 /*
  * Chooses what to restore from memory: see recover.h.
  *
- * Sorted by save and ranks, the parts of a save are consecutive, and it is whole if they are a row
- * of equal or adjacent ranges from rank 0 to the last: a part that overlaps others does not count,
- * nor do those, so some rank would be missing. Parts that are in sums only must be in groups of
- * which enough is held.
+ * Entries are sorted by save and ranks. A save is whole if its ranges of ranks follow each other
+ * without a gap from rank 0 to the last; equal ranges are one part on several hosts. A save with
+ * ranges that overlap otherwise is left out. A part that is in sums only counts if enough parts and
+ * sums of its group are held.
  */
 #include "agent/peer/recover.h"
 

@@ -86,8 +86,8 @@ struct replicator {
 bool replicate_interrupted(struct replicator *replicator);
 /* Waits for a time. Returns false, at once, if the thread is interrupted. */
 bool replicate_pause(struct replicator *replicator, int64_t pause_ns);
-/* Takes the newest offer of the run if its number is above this one, or, once again_ns are over, if
- * it is this one; waits for it. NULL: the thread is interrupted. To be released. */
+/* Waits for an offer of the run with a higher number than this, or, once again_ns are over, with
+ * this number; takes the newest. NULL: the thread is interrupted. To be released. */
 struct offer *replicate_take_newest(struct replicator *replicator, uint64_t number,
 	int64_t again_ns);
 /* Takes the offer of a save; waits until it is there, will never come, or for timeout_ns. NULL:

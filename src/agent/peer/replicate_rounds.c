@@ -340,8 +340,8 @@ static void follow_save(struct replicator *replicator, const struct peer_save *s
 	}
 }
 
-/* Handles that the leader cannot be reached. One failure may be the end of its agent, and of the
- * run with it. */
+/* Handles that the leader cannot be reached. Users are told from the second failure on: the first
+ * may be the end of the leader's agent, which ends the run, too. */
 static void keep_unreached(struct replicator *replicator, const struct pawl_err *err)
 {
 	struct replicate_turn *turn = &replicator->turn;

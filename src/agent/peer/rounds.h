@@ -4,8 +4,8 @@
  * host sends its part to its peers and reports it as done; once all are done the save is global.
  * Only then another one is announced.
  *
- * Also which save all hosts make durable: the leader chooses one, the others wait for that, and may
- * want one. All functions may be called by any thread.
+ * Rounds also carry which save all hosts make durable: the leader chooses it, the other hosts wait
+ * for the choice, and may ask for a save (want). All functions may be called by any thread.
  */
 #ifndef AGENT_PEER_ROUNDS_H
 #define AGENT_PEER_ROUNDS_H
@@ -47,8 +47,9 @@ int rounds_next_chosen(struct rounds *rounds, uint64_t root, struct peer_save *c
 	int64_t timeout_ns, struct pawl_err *err);
 /* A host wants a save of the run in force to be made durable. */
 void rounds_want(struct rounds *rounds, uint64_t root, const struct peer_save *save);
-/* Leader: waits until a save is wanted, or for timeout_ns, and takes it: the oldest of those that
- * are wanted, whose hosts are expected to want them again. run 0: none. PAWL_ECANCELED as above. */
+/* Leader: waits until a host wants a save, or for timeout_ns, and takes the oldest one that is
+ * wanted; the others are forgotten, since their hosts ask again and again. run 0: none.
+ * PAWL_ECANCELED as above. */
 int rounds_take_wanted(struct rounds *rounds, uint64_t root, struct peer_save *wanted,
 	int64_t timeout_ns, struct pawl_err *err);
 /* Ends all waits of a root, now and until the next rounds_begin; root 0: of all roots. */

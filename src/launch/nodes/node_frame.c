@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/wire_code.h"
 
 #include <string.h>
 
@@ -12,151 +13,92 @@
 _Static_assert(NODE_TEXT_MAX + ADDRESS_MAX + CKPT_JOB_MAX + 128 <= NODE_FRAME_MAX,
 	"the strings and numbers of any kind fit a frame");
 
-/* Writes or reads: one of out and in is NULL. */
-struct coder {
-	struct wire_out *out; /* frame being written */
-	struct wire_in *in;   /* frame being read */
-};
-
-static void code_u32(struct coder *c, uint32_t *v)
-{
-	if (c->out) {
-		wire_put_u32(c->out, *v);
-	} else {
-		*v = wire_get_u32(c->in);
-	}
-}
-
-static void code_u64(struct coder *c, uint64_t *v)
-{
-	if (c->out) {
-		wire_put_u64(c->out, *v);
-	} else {
-		*v = wire_get_u64(c->in);
-	}
-}
-
-static void code_i32(struct coder *c, int32_t *v)
-{
-	uint32_t u = (uint32_t)*v;
-
-	code_u32(c, &u);
-	*v = (int32_t)u;
-}
-
 /* Codes a time left. A negative time fails the frame that is read. */
-static void code_time(struct coder *c, int64_t *v)
+static void code_time(struct wire_coder *c, int64_t *v)
 {
 	uint64_t u = (uint64_t)*v;
 
-	code_u64(c, &u);
+	wire_code_u64(c, &u);
 	*v = (int64_t)u;
 	if (c->in && *v < 0) {
 		c->in->failed = true;
 	}
 }
 
-static void code_bool(struct coder *c, bool *v)
+static void code_ledger(struct wire_coder *c, struct node_ledger *ledger)
 {
-	if (c->out) {
-		wire_put_u8(c->out, *v);
-	} else {
-		uint8_t u = wire_get_u8(c->in);
-
-		c->in->failed = c->in->failed || u > 1;
-		*v = u == 1;
-	}
+	wire_code_u32(c, &ledger->generation);
+	wire_code_u32(c, &ledger->restarts);
+	wire_code_u32(c, &ledger->fast_failures);
+	wire_code_u32(c, &ledger->attempt);
 }
 
-/* Codes a string. A string that is read will be printed: one with control characters fails the
- * frame. */
-static void code_str(struct coder *c, char *s, size_t cap_bytes)
+static void code_place(struct wire_coder *c, struct node_frame *f)
 {
-	if (c->out) {
-		ASSERT(memchr(s, '\0', cap_bytes) != NULL);
-		wire_put_str(c->out, s);
-		return;
-	}
-	wire_get_str(c->in, s, cap_bytes);
-	for (const char *at = s; *at != '\0'; at++) {
-		c->in->failed = c->in->failed || (unsigned char)*at < ' ' || *at == 0x7f;
-	}
-}
-
-static void code_ledger(struct coder *c, struct node_ledger *ledger)
-{
-	code_u32(c, &ledger->generation);
-	code_u32(c, &ledger->restarts);
-	code_u32(c, &ledger->fast_failures);
-	code_u32(c, &ledger->attempt);
-}
-
-static void code_place(struct coder *c, struct node_frame *f)
-{
-	code_str(c, f->address, sizeof(f->address));
-	code_u32(c, &f->port);
-	code_u32(c, &f->peer_port);
+	wire_code_str(c, f->address, sizeof(f->address));
+	wire_code_u32(c, &f->port);
+	wire_code_u32(c, &f->peer_port);
 	code_ledger(c, &f->ledger);
 }
 
-static void code_join(struct coder *c, struct node_frame *f)
+static void code_join(struct wire_coder *c, struct node_frame *f)
 {
-	code_u64(c, &f->instance_id);
-	code_u32(c, &f->nodes);
-	code_u32(c, &f->workers);
-	code_u32(c, &f->wanted);
-	code_u32(c, &f->previous_node);
-	code_str(c, f->job, sizeof(f->job));
+	wire_code_u64(c, &f->instance_id);
+	wire_code_u32(c, &f->nodes);
+	wire_code_u32(c, &f->workers);
+	wire_code_u32(c, &f->wanted);
+	wire_code_u32(c, &f->previous_node);
+	wire_code_str(c, f->job, sizeof(f->job));
 	code_place(c, f);
 }
 
-static void code_start(struct coder *c, struct node_frame *f)
+static void code_start(struct wire_coder *c, struct node_frame *f)
 {
-	code_u32(c, &f->node);
-	code_u32(c, &f->nodes);
-	code_u32(c, &f->first);
-	code_u32(c, &f->world);
+	wire_code_u32(c, &f->node);
+	wire_code_u32(c, &f->nodes);
+	wire_code_u32(c, &f->first);
+	wire_code_u32(c, &f->world);
 	code_place(c, f);
-	code_str(c, f->text, sizeof(f->text));
+	wire_code_str(c, f->text, sizeof(f->text));
 }
 
-static void code_exited(struct coder *c, struct node_frame *f)
+static void code_exited(struct wire_coder *c, struct node_frame *f)
 {
-	code_u32(c, &f->generation);
-	code_u32(c, &f->rank);
-	code_i32(c, &f->status);
-	code_u64(c, &f->commits);
-	code_str(c, f->text, sizeof(f->text));
+	wire_code_u32(c, &f->generation);
+	wire_code_u32(c, &f->rank);
+	wire_code_i32(c, &f->status);
+	wire_code_u64(c, &f->commits);
+	wire_code_str(c, f->text, sizeof(f->text));
 }
 
 /* Returns false if there is no such kind. */
-static bool code_from_member(struct coder *c, struct node_frame *f)
+static bool code_from_member(struct wire_coder *c, struct node_frame *f)
 {
 	switch (f->kind) {
 	case NODE_JOIN:
 		code_join(c, f);
 		return true;
 	case NODE_READY:
-		code_u32(c, &f->generation);
-		code_u32(c, &f->port);
-		code_u32(c, &f->peer_port);
+		wire_code_u32(c, &f->generation);
+		wire_code_u32(c, &f->port);
+		wire_code_u32(c, &f->peer_port);
 		return true;
 	case NODE_EXITED:
 		code_exited(c, f);
 		return true;
 	case NODE_SIGNAL:
-		code_i32(c, &f->signal);
+		wire_code_i32(c, &f->signal);
 		code_time(c, &f->left_ns);
-		code_str(c, f->text, sizeof(f->text));
+		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_DRAINED:
-		code_u32(c, &f->generation);
-		code_bool(c, &f->ok);
+		wire_code_u32(c, &f->generation);
+		wire_code_bool(c, &f->ok);
 		return true;
 	case NODE_ROOT_BEGUN:
 	case NODE_SERVE:
-		code_u64(c, &f->instance_id);
-		code_str(c, f->text, sizeof(f->text));
+		wire_code_u64(c, &f->instance_id);
+		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_HEARTBEAT:
 		return true;
@@ -165,49 +107,49 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 	}
 }
 
-static bool code_from_coordinator(struct coder *c, struct node_frame *f)
+static bool code_from_coordinator(struct wire_coder *c, struct node_frame *f)
 {
 	switch (f->kind) {
 	case NODE_WELCOME:
 		code_time(c, &f->heartbeat_interval_ns);
 		return true;
 	case NODE_REFUSE:
-		code_bool(c, &f->final);
-		code_str(c, f->text, sizeof(f->text));
+		wire_code_bool(c, &f->final);
+		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_LOG_LINE:
-		code_bool(c, &f->is_error);
-		code_str(c, f->text, sizeof(f->text));
+		wire_code_bool(c, &f->is_error);
+		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
 	case NODE_START:
 		code_start(c, f);
 		return true;
 	case NODE_KILL:
-		code_u32(c, &f->generation);
-		code_bool(c, &f->will_restart);
-		code_i32(c, &f->status);
+		wire_code_u32(c, &f->generation);
+		wire_code_bool(c, &f->will_restart);
+		wire_code_i32(c, &f->status);
 		return true;
 	case NODE_NOTICE:
-		code_u32(c, &f->generation);
-		code_i32(c, &f->signal);
+		wire_code_u32(c, &f->generation);
+		wire_code_i32(c, &f->signal);
 		code_time(c, &f->left_ns);
-		code_i32(c, &f->status);
-		code_bool(c, &f->noticed);
-		code_bool(c, &f->will_restart);
+		wire_code_i32(c, &f->status);
+		wire_code_bool(c, &f->noticed);
+		wire_code_bool(c, &f->will_restart);
 		return true;
 	case NODE_DRAIN:
-		code_u32(c, &f->generation);
-		code_i32(c, &f->status);
-		code_i32(c, &f->signal);
+		wire_code_u32(c, &f->generation);
+		wire_code_i32(c, &f->status);
+		wire_code_i32(c, &f->signal);
 		code_time(c, &f->left_ns);
-		code_bool(c, &f->will_restart);
+		wire_code_bool(c, &f->will_restart);
 		return true;
 	case NODE_EXIT:
-		code_i32(c, &f->status);
+		wire_code_i32(c, &f->status);
 		return true;
 	case NODE_ROOT_BEGUN_RELAY:
-		code_u64(c, &f->instance_id);
-		code_str(c, f->text, sizeof(f->text));
+		wire_code_u64(c, &f->instance_id);
+		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
 	default:
 		return false;
@@ -255,7 +197,7 @@ static bool is_valid(const struct node_frame *f)
 	}
 }
 
-static bool code_body(struct coder *c, struct node_frame *f)
+static bool code_body(struct wire_coder *c, struct node_frame *f)
 {
 	return code_from_member(c, f) || code_from_coordinator(c, f);
 }
@@ -263,7 +205,7 @@ static bool code_body(struct coder *c, struct node_frame *f)
 void node_frame_put(struct wire_out *out, const struct node_frame *frame)
 {
 	struct node_frame copy = *frame;
-	struct coder coder = {.out = out};
+	struct wire_coder coder = {.out = out};
 	size_t start = out->len_bytes;
 	bool known;
 
@@ -282,7 +224,7 @@ int node_frame_get(const uint8_t *bytes, size_t len_bytes, struct node_frame *fr
 {
 	struct node_frame f = {.kind = 0};
 	struct wire_in in;
-	struct coder coder = {.in = &in};
+	struct wire_coder coder = {.in = &in};
 	uint32_t body_bytes;
 
 	if (len_bytes < NODE_FRAME_HEADER) {

@@ -2,7 +2,7 @@
  * nothing worse. */
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/wire.h"
+#include "base/wire_code.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,6 +157,75 @@ static void limit_is_kept(void **state)
 	assert_true(out.failed);
 }
 
+/* Fields of every kind that a coder knows. */
+struct fields {
+	uint16_t u16;
+	uint32_t u32;
+	uint64_t u64;
+	int32_t i32;
+	bool yes;
+	char text[4];
+};
+
+static void code_fields(struct wire_coder *c, struct fields *f)
+{
+	wire_code_u16(c, &f->u16);
+	wire_code_u32(c, &f->u32);
+	wire_code_u64(c, &f->u64);
+	wire_code_i32(c, &f->i32);
+	wire_code_bool(c, &f->yes);
+	wire_code_str(c, f->text, sizeof(f->text));
+}
+
+static void one_list_writes_and_reads(void **state)
+{
+	static const uint8_t bytes[] = {3, 2, 7, 6, 5, 4, 15, 14, 13, 12, 11, 10, 9, 8, 0xfe, 0xff,
+		0xff, 0xff, 1, 2, 0, 0, 0, 'h', 'i'};
+	struct fields sent = {0x0203, 0x04050607, 0x08090a0b0c0d0e0fu, -2, true, "hi"};
+	struct fields got = {.text = ""};
+	struct wire_out out = {0};
+	struct wire_in in;
+
+	code_fields(&(struct wire_coder){.out = &out}, &sent);
+	assert_int_equal(out.len_bytes, sizeof(bytes));
+	assert_memory_equal(out.bytes, bytes, sizeof(bytes));
+	wire_in_init(&in, bytes, sizeof(bytes));
+	code_fields(&(struct wire_coder){.in = &in}, &got);
+	assert_true(wire_in_done(&in));
+	assert_true(got.u16 == sent.u16 && got.u32 == sent.u32 && got.u64 == sent.u64);
+	assert_true(got.i32 == sent.i32 && got.yes == sent.yes);
+	assert_string_equal(got.text, "hi");
+	for (size_t len = 0; len < sizeof(bytes); len++) {
+		wire_in_init(&in, bytes, len);
+		code_fields(&(struct wire_coder){.in = &in}, &got);
+		assert_true(in.failed);
+	}
+	wire_out_deinit(&out);
+}
+
+static void values_that_cannot_be_fail(void **state)
+{
+	static const uint8_t two[] = {2};
+	static const char *const texts[] = {"\3\0\0\0a\nb",
+		"\3\0\0\0a\x7f"
+		"b",
+		"\3\0\0\0a\0b", "\4\0\0\0abcd"};
+	struct wire_coder coder;
+	struct wire_in in;
+	char text[4];
+	bool yes;
+
+	coder = (struct wire_coder){.in = &in};
+	wire_in_init(&in, two, sizeof(two));
+	wire_code_bool(&coder, &yes);
+	assert_true(in.failed && !yes);
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		wire_in_init(&in, texts[i], i < 3 ? 7 : 8);
+		wire_code_str(&coder, text, sizeof(text));
+		assert_true(in.failed);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +235,8 @@ int main(void)
 		cmocka_unit_test(bad_strings_fail),
 		cmocka_unit_test(failed_allocation_sticks),
 		cmocka_unit_test(limit_is_kept),
+		cmocka_unit_test(one_list_writes_and_reads),
+		cmocka_unit_test(values_that_cannot_be_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Hosts of which the first chooses what all make durable: the others learn its choice, and it
- * learns what they want. */
+/* The first of several hosts chooses what all make durable: the others learn its choice, and the
+ * first learns what they want. */
 #include "agent/peer/chooser.h"
 #include "agent/peer/rounds.h"
 #include "base/fault.h"

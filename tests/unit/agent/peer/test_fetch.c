@@ -53,24 +53,9 @@ static void add_source(struct job *job, uint32_t part, uint32_t host)
 		.ranks = RANKS};
 }
 
-/* A host holds its own part, in arenas. */
 static void hold_own(struct job *job, uint32_t host)
 {
-	const struct part_sample *s = job->parts[host];
-	struct held_rank ranks[RANKS] = {0};
-
-	for (uint32_t i = 0; i < RANKS; i++) {
-		const struct arena *from = &s->ranks[i].arena;
-
-		if (s->ranks[i].blob.len_bytes > 0) {
-			OK(arena_ensure(&ranks[i].arena, from->size_bytes, &err));
-			OK(arena_map(&ranks[i].arena, &err));
-			memcpy(ranks[i].arena.map, from->map, from->size_bytes);
-			wire_put_raw(&ranks[i].blob, s->ranks[i].blob.bytes,
-				s->ranks[i].blob.len_bytes);
-		}
-	}
-	OK(held_add(held_of(job, host), ROOT, &s->info, ranks, &err));
+	hold_sample(held_of(job, host), job->parts[host]);
 	add_source(job, host, host);
 }
 
@@ -100,23 +85,14 @@ static void hold_replica(struct job *job, uint32_t part, uint32_t host)
 	add_source(job, part, host);
 }
 
-/* Flips a bit of a piece of a rank's first partition in a host's own arena; returns the piece. */
+/* Flips a bit of a piece of a host's own part; returns the piece. */
 static struct record_piece damage(struct job *job, uint32_t host)
 {
 	const struct record_part *part = &job->parts[host]->ranks[0].parts[0];
-	struct record_piece piece = part->pieces[rng_below(&rng, part->pieces_n)];
-	struct held_part *held = held_find(held_of(job, host), ROOT, &job->save, host * RANKS);
-	off_t off = (off_t)(part->arena_off + piece.file_off + rng_below(&rng, piece.len_bytes));
-	uint8_t byte;
-	int fd;
+	const struct record_piece *piece = &part->pieces[rng_below(&rng, part->pieces_n)];
 
-	assert_non_null(held);
-	fd = held_part_arena(held, host * RANKS);
-	assert_int_equal(pread(fd, &byte, 1, off), 1);
-	byte ^= (uint8_t)(1u << rng_below(&rng, 8));
-	assert_int_equal(pwrite(fd, &byte, 1, off), 1);
-	held_release(held);
-	return piece;
+	damage_sample(held_of(job, host), job->parts[host], piece);
+	return *piece;
 }
 
 /* Makes a save; hosts hold nothing of it yet. */

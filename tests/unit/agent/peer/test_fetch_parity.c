@@ -1,7 +1,6 @@
 /* Saves that are brought back from sums: hosts place their parts as place.h says, some of them are
  * lost, and what is left gives back every byte, or the loss is known before anything is read. */
 #include "agent/peer/fetch.h"
-#include "agent/peer/held_impl.h"
 #include "base/fault.h"
 #include "each_fault.h"
 #include "peer_hosts.h"
@@ -36,26 +35,6 @@ static struct held *held_of(struct job *job, uint32_t host)
 }
 
 /* ---- what hosts hold ---- */
-
-/* A host holds its own part, in arenas. */
-static void hold_own(struct job *job, uint32_t host)
-{
-	const struct part_sample *s = job->parts[host];
-	struct held_rank ranks[RANKS] = {0};
-
-	for (uint32_t i = 0; i < RANKS; i++) {
-		const struct arena *from = &s->ranks[i].arena;
-
-		if (s->ranks[i].blob.len_bytes > 0) {
-			OK(arena_ensure(&ranks[i].arena, from->size_bytes, &err));
-			OK(arena_map(&ranks[i].arena, &err));
-			memcpy(ranks[i].arena.map, from->map, from->size_bytes);
-			wire_put_raw(&ranks[i].blob, s->ranks[i].blob.bytes,
-				s->ranks[i].blob.len_bytes);
-		}
-	}
-	OK(held_add(held_of(job, host), ROOT, &s->info, ranks, &err));
-}
 
 /* Adds a host's part to a sum of its group. */
 static void add_to_sum(struct job *job, uint32_t host, const struct place_group *group,
@@ -99,7 +78,7 @@ static struct job *job_open(uint32_t n, uint32_t m, uint64_t size_bytes)
 	for (uint32_t i = 0; i < n; i++) {
 		job->parts[i] = sample_part(&job->save, i, n,
 			size_bytes - rng_below(&rng, size_bytes / 2), i == 2);
-		hold_own(job, i);
+		hold_sample(held_of(job, i), job->parts[i]);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct place_group group;
@@ -411,16 +390,8 @@ static void a_damaged_part_is_rebuilt(void **state)
 {
 	struct job *job = job_open(5, 1, SMALL);
 	const struct part_sample *s = job->parts[1];
-	struct held_part *held = held_find(held_of(job, 1), ROOT, &job->save, RANKS);
-	off_t off =
-		(off_t)(s->ranks[0].parts[0].arena_off + s->ranks[0].parts[0].pieces[0].file_off);
-	uint8_t byte;
-	int fd = held_part_arena(held, RANKS);
 
-	assert_int_equal(pread(fd, &byte, 1, off), 1);
-	byte ^= 4;
-	assert_int_equal(pwrite(fd, &byte, 1, off), 1);
-	held_release(held);
+	damage_sample(held_of(job, 1), s, &s->ranks[0].parts[0].pieces[0]);
 	assert_true(choose(job));
 	restore_all(job);
 	job_close(job);

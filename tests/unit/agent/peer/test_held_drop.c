@@ -1,4 +1,4 @@
-/* Parts that a host holds: which go when others come or a save is global, and which never do; and
+/* Parts that a host drops when others come, or a save is global, and parts that it never drops; and
  * what threads see that send, read and drop at the same time. */
 #include "seed.h"
 #include "test_held_world.h"

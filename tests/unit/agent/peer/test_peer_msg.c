@@ -11,9 +11,9 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define NAMES       "join\0run\0"
-#define NAMES_BYTES 9u
-#define KINDS_MAX   256u
+#define BLOB       "join\0run\0"
+#define BLOB_BYTES 9u
+#define KINDS_MAX  256u
 
 #define PART                                                                                       \
 	{                                                                                          \
@@ -27,9 +27,6 @@
 		}                                                                                  \
 	}
 
-static const struct peer_part part = PART;
-static struct peer_part listed[3];
-
 /* One message of each kind, with no other fields than its own. */
 static const struct peer_msg messages[] = {
 	{.kind = PEER_HELLO, .version = 513, .job = "gpt"},
@@ -40,14 +37,13 @@ static const struct peer_msg messages[] = {
 		.rank = 9,
 		.size_bytes = 1ULL << 40,
 		.crc = 5,
-		.blob = (const uint8_t *)NAMES,
-		.blob_bytes = NAMES_BYTES},
+		.blob = (const uint8_t *)BLOB,
+		.blob_bytes = BLOB_BYTES},
 	{.kind = PEER_PUT_BYTES,
 		.off = 1ULL << 40,
-		.blob = (const uint8_t *)NAMES,
-		.blob_bytes = NAMES_BYTES},
+		.blob = (const uint8_t *)BLOB,
+		.blob_bytes = BLOB_BYTES},
 	{.kind = PEER_PUT_END},
-	{.kind = PEER_LIST, .root = 12},
 	{.kind = PEER_GET_RECORDS, .root = 12, .part = {.save = {77, 3}, .first_rank = 8}},
 	{.kind = PEER_GET,
 		.root = 12,
@@ -57,44 +53,28 @@ static const struct peer_msg messages[] = {
 	{.kind = PEER_NOTE_WRITE,
 		.root = 12,
 		.path = "hosts/0/join",
-		.blob = (const uint8_t *)NAMES,
-		.blob_bytes = NAMES_BYTES},
+		.blob = (const uint8_t *)BLOB,
+		.blob_bytes = BLOB_BYTES},
 	{.kind = PEER_NOTE_READ, .root = 12, .path = "hosts/0/join"},
-	{.kind = PEER_NOTE_LIST, .root = 12, .path = "hosts"},
-	{.kind = PEER_NOTE_REMOVE, .root = 12, .path = "hosts"},
 	{.kind = PEER_CHOICE, .root = 12, .save = {77, 3}, .wanted = {77, 4}},
 	{.kind = PEER_OK},
 	{.kind = PEER_ERROR, .code = PAWL_ENOMEM, .text = "out of memory"},
 	{.kind = PEER_ROUND, .save = {77, 3}, .global = {76, 2}},
-	{.kind = PEER_LISTED, .parts = listed, .parts_n = 3},
 	{.kind = PEER_RECORD,
 		.rank = 9,
 		.size_bytes = 1ULL << 40,
 		.crc = 5,
-		.blob = (const uint8_t *)NAMES,
-		.blob_bytes = NAMES_BYTES},
+		.blob = (const uint8_t *)BLOB,
+		.blob_bytes = BLOB_BYTES},
 	{.kind = PEER_BYTES,
 		.off = 1ULL << 40,
-		.blob = (const uint8_t *)NAMES,
-		.blob_bytes = NAMES_BYTES},
-	{.kind = PEER_NOTE, .blob = (const uint8_t *)NAMES, .blob_bytes = NAMES_BYTES},
-	{.kind = PEER_NAMES, .blob = (const uint8_t *)NAMES, .blob_bytes = NAMES_BYTES},
+		.blob = (const uint8_t *)BLOB,
+		.blob_bytes = BLOB_BYTES},
+	{.kind = PEER_NOTE, .blob = (const uint8_t *)BLOB, .blob_bytes = BLOB_BYTES},
 	{.kind = PEER_CHOSEN, .save = {77, 3}},
 };
 
 #define MESSAGES (sizeof(messages) / sizeof(messages[0]))
-
-static int make_parts(void **state)
-{
-	for (uint32_t i = 0; i < 3; i++) {
-		listed[i] = part;
-		listed[i].first_rank = i;
-		listed[i].parity.group = i;
-		listed[i].step = i;
-		snprintf(listed[i].tag, sizeof(listed[i].tag), "step%.*s", (int)i, "99");
-	}
-	return 0;
-}
 
 static const struct peer_msg *message(enum peer_kind kind)
 {
@@ -161,16 +141,6 @@ static void assert_message(const struct peer_msg *a, const struct peer_msg *b)
 	assert_int_equal(a->code, b->code);
 	assert_string_equal(a->text, b->text);
 	assert_string_equal(a->path, b->path);
-	assert_int_equal(a->parts_n, b->parts_n);
-	if (a->kind == PEER_LISTED) {
-		for (uint32_t i = 0; i < a->parts_n; i++) {
-			struct peer_part got;
-
-			peer_msg_part(b, i, &got);
-			assert_part(&a->parts[i], &got);
-		}
-		return;
-	}
 	assert_int_equal(a->blob_bytes, b->blob_bytes);
 	if (a->blob_bytes > 0) {
 		assert_memory_equal(a->blob, b->blob, a->blob_bytes);
@@ -312,18 +282,9 @@ static void parts_have_limits(void **state)
 		REFUSED(kinds[k], SET(m.part.tag, "../x"));
 		REFUSED(kinds[k], SET(m.part.tag, "a/b"));
 		REFUSED(kinds[k], SET(m.part.tag, "a\nb"));
+		REFUSED(kinds[k], SET(m.part.tag, "a\x7f"));
 		REFUSED(kinds[k], m.root = 0);
 	}
-	listed[2].parity.index = 8;
-	REFUSED(PEER_LISTED, (void)m);
-	make_parts(NULL);
-	listed[2].ranks = 0;
-	REFUSED(PEER_LISTED, (void)m);
-	make_parts(NULL);
-	listed[2].tag[0] = '\x7f';
-	REFUSED(PEER_LISTED, (void)m);
-	make_parts(NULL);
-	ACCEPTED(PEER_LISTED, m.parts_n = 0);
 }
 
 static void places_in_sums_have_limits(void **state)
@@ -347,34 +308,6 @@ static void places_in_sums_have_limits(void **state)
 	}
 }
 
-static void lists_have_a_limit(void **state)
-{
-	struct peer_part *many = calloc(PEER_PARTS_MAX + 1, sizeof(*many));
-	struct wire_out out = {0};
-	struct wire_in in;
-	struct peer_msg got;
-
-	assert_non_null(many);
-	for (uint32_t i = 0; i <= PEER_PARTS_MAX; i++) {
-		many[i] = part;
-	}
-	ACCEPTED(PEER_LISTED, m.parts = many, m.parts_n = PEER_PARTS_MAX);
-	wire_put_u32(&out, PEER_PARTS_MAX + 1); /* as no encoder of ours does */
-	for (uint32_t i = 0; i <= PEER_PARTS_MAX; i++) {
-		struct wire_out one = {0};
-
-		peer_msg_put(&one,
-			&(struct peer_msg){.kind = PEER_LISTED, .parts = many, .parts_n = 1});
-		wire_in_init(&in, one.bytes, one.len_bytes);
-		wire_put_raw(&out, one.bytes + PEER_HEADER + 4, one.len_bytes - PEER_HEADER - 4);
-		wire_out_deinit(&one);
-	}
-	assert_int_equal(peer_msg_get(&got, PEER_LISTED, out.bytes, out.len_bytes, NULL),
-		PAWL_ECORRUPT);
-	wire_out_deinit(&out);
-	free(many);
-}
-
 static void requests_have_limits(void **state)
 {
 	REFUSED(PEER_HELLO, SET(m.job, ""));
@@ -385,7 +318,6 @@ static void requests_have_limits(void **state)
 	REFUSED(PEER_DONE, m.code = -1000);
 	ACCEPTED(PEER_DONE, m.code = 0, SET(m.text, ""));
 	REFUSED(PEER_DONE, SET(m.text, "a\rb"));
-	REFUSED(PEER_LIST, m.root = 0);
 	REFUSED(PEER_GET_RECORDS, m.root = 0);
 	REFUSED(PEER_GET_RECORDS, m.part.save.run = 0);
 	REFUSED(PEER_GET_RECORDS, m.part.first_rank = PEER_RANKS_MAX);
@@ -406,16 +338,15 @@ static void paths_have_limits(void **state)
 {
 	static const char *const bad[] = {"/etc/passwd", "..", "../x", "a/..", "a/../b", ".",
 		"a/./b", "a//b", "a/", "a\tb"};
-	static const enum peer_kind kinds[] = {PEER_NOTE_WRITE, PEER_NOTE_READ, PEER_NOTE_LIST,
-		PEER_NOTE_REMOVE};
+	static const enum peer_kind kinds[] = {PEER_NOTE_WRITE, PEER_NOTE_READ};
 
-	for (size_t k = 0; k < 4; k++) {
+	for (size_t k = 0; k < 2; k++) {
 		for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 			REFUSED(kinds[k], SET(m.path, bad[i]));
 		}
 		REFUSED(kinds[k], m.root = 0);
 		ACCEPTED(kinds[k], SET(m.path, "..a/b.."));
-		WITH(kinds[k], kinds[k] == PEER_NOTE_LIST ? 0 : PAWL_ECORRUPT, SET(m.path, ""));
+		REFUSED(kinds[k], SET(m.path, ""));
 		ACCEPTED(kinds[k], memset(m.path, 'a', sizeof(m.path) - 1));
 	}
 }
@@ -428,17 +359,13 @@ static void blobs_have_limits(void **state)
 	assert_non_null(block);
 	for (size_t k = 0; k < 2; k++) {
 		REFUSED(kinds[k], m.blob_bytes = 0);
-		REFUSED(kinds[k], m.off = UINT64_MAX - NAMES_BYTES + 1);
-		ACCEPTED(kinds[k], m.off = UINT64_MAX - NAMES_BYTES);
+		REFUSED(kinds[k], m.off = UINT64_MAX - BLOB_BYTES + 1);
+		ACCEPTED(kinds[k], m.off = UINT64_MAX - BLOB_BYTES);
 		ACCEPTED(kinds[k], m.blob = block, m.blob_bytes = PEER_BLOCK);
 		REFUSED(kinds[k], m.blob = block, m.blob_bytes = PEER_BLOCK + 1);
 	}
 	free(block);
 	ACCEPTED(PEER_NOTE, m.blob_bytes = 0);
-	ACCEPTED(PEER_NAMES, m.blob_bytes = 0);
-	REFUSED(PEER_NAMES, m.blob_bytes = NAMES_BYTES - 1);
-	REFUSED(PEER_NAMES, m.blob = (const uint8_t *)"\0a", m.blob_bytes = 3);
-	REFUSED(PEER_NAMES, m.blob = (const uint8_t *)"a\0\0", m.blob_bytes = 3);
 }
 
 /* A string is not longer than its field, its terminator included. */
@@ -522,7 +449,6 @@ int main(void)
 		cmocka_unit_test(other_kinds_are_refused),
 		cmocka_unit_test(parts_have_limits),
 		cmocka_unit_test(places_in_sums_have_limits),
-		cmocka_unit_test(lists_have_a_limit),
 		cmocka_unit_test(requests_have_limits),
 		cmocka_unit_test(paths_have_limits),
 		cmocka_unit_test(blobs_have_limits),
@@ -532,5 +458,5 @@ int main(void)
 		cmocka_unit_test(saves_and_roots),
 	};
 
-	return cmocka_run_group_tests(tests, make_parts, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,16 +115,12 @@ static void put_part(struct peer_link *link)
 	OK(put_end(link));
 }
 
-static uint32_t list_parts(struct peer_link *link, struct peer_part *first)
+/* Returns how many parts there are where the links lead. */
+static uint32_t count_parts(void)
 {
-	const struct peer_msg list = {.kind = PEER_LIST, .root = ROOT};
-	struct peer_msg reply;
+	struct peer_part parts[2];
 
-	OK(peer_link_call(link, &list, PEER_LISTED, &reply, &err));
-	if (reply.parts_n > 0) {
-		peer_msg_part(&reply, 0, first);
-	}
-	return reply.parts_n;
+	return held_list(peers_held(there), ROOT, parts, 2);
 }
 
 /* Asks for bytes of the image, and receives them all or an error. */
@@ -162,9 +158,10 @@ static void a_part_is_put_listed_and_read(void **state)
 	struct peer_part found = {.tag = ""};
 	struct peer_msg reply;
 
-	assert_int_equal(list_parts(link, &found), 0);
+	assert_int_equal(count_parts(), 0);
 	put_part(link);
-	assert_int_equal(list_parts(link, &found), 1);
+	assert_int_equal(held_list(peers_held(there), ROOT, &found, 1), 1);
+	assert_int_equal(count_parts(), 1);
 	assert_true(peer_save_is(&found.save, &info.save));
 	assert_string_equal(found.tag, info.tag);
 	assert_int_equal(found.first_rank, info.first_rank);
@@ -210,7 +207,6 @@ static void what_is_not_there_is_an_error(void **state)
 static void a_damaged_part_is_refused_at_its_end(void **state)
 {
 	struct peer_link *link = open_link();
-	struct peer_part found = {.tag = ""};
 
 	for (uint32_t at = 0; at < IMAGE_BYTES; at += PEER_BLOCK) {
 		OK(put_begin(link));
@@ -222,7 +218,7 @@ static void a_damaged_part_is_refused_at_its_end(void **state)
 		assert_int_equal(held_used_bytes(peers_held(there)), 0); /* before the end */
 		FAILS(PAWL_ECORRUPT, put_end(link));
 		SAYS("model");
-		assert_int_equal(list_parts(link, &found), 0);
+		assert_int_equal(count_parts(), 0);
 		assert_int_equal(held_used_bytes(peers_held(there)), 0);
 	}
 	OK(put_begin(link));
@@ -232,7 +228,7 @@ static void a_damaged_part_is_refused_at_its_end(void **state)
 	put_records(link);
 	FAILS(PAWL_ECORRUPT, put_end(link)); /* without bytes */
 	put_part(link);
-	assert_int_equal(list_parts(link, &found), 1);
+	assert_int_equal(count_parts(), 1);
 	peer_link_close(link);
 }
 
@@ -243,7 +239,6 @@ static void bytes_of_no_part_are_refused(void **state)
 		.root = ROOT,
 		.part = info,
 		.len_bytes = UINT64_MAX / 2};
-	struct peer_part found = {.tag = ""};
 	struct peer_msg reply;
 
 	FAILS(PAWL_EINVAL, put_end(link));
@@ -257,7 +252,7 @@ static void bytes_of_no_part_are_refused(void **state)
 	FAILS(PAWL_ENOMEM, put_end(link));
 	put_part(link);
 	FAILS(PAWL_EINVAL, put_end(link)); /* once is enough */
-	assert_int_equal(list_parts(link, &found), 1);
+	assert_int_equal(count_parts(), 1);
 	peer_link_close(link);
 }
 
@@ -273,9 +268,7 @@ static void half_a_part_is_dropped(void **state)
 	assert_true(held_used_bytes(peers_held(there)) > 0);
 	peer_link_close(link);
 	WITHIN(WITHIN_LONG_S, held_used_bytes(peers_held(there)) == 0);
-	link = open_link();
-	assert_int_equal(list_parts(link, &(struct peer_part){.ranks = 0}), 0);
-	peer_link_close(link);
+	assert_int_equal(count_parts(), 0);
 }
 
 static void notes_are_kept_for_other_hosts(void **state)
@@ -291,19 +284,15 @@ static void notes_are_kept_for_other_hosts(void **state)
 	assert_memory_equal(reply.blob, "hello", 5);
 	OK(note(link, PEER_NOTE_READ, "hosts/8/join", NULL, PEER_NOTE, &reply));
 	assert_int_equal(reply.blob_bytes, 0);
-	OK(note(link, PEER_NOTE_LIST, "hosts", NULL, PEER_NAMES, &reply));
-	assert_int_equal(reply.blob_bytes, 4);
-	assert_memory_equal(reply.blob, "4\0008", 4);
-	OK(note(link, PEER_NOTE_LIST, "", NULL, PEER_NAMES, &reply));
-	assert_int_equal(reply.blob_bytes, 6);
-	OK(note(link, PEER_NOTE_LIST, "none", NULL, PEER_NAMES, &reply));
-	assert_int_equal(reply.blob_bytes, 0);
+	OK(notes_list(peers_notes(there), ROOT, "hosts", &out, &err)); /* as rank 0's host does */
+	assert_int_equal(out.len_bytes, 4);
+	assert_memory_equal(out.bytes, "4\0008", 4);
 	FAILS(PAWL_ENOENT, note(link, PEER_NOTE_READ, "hosts/5", NULL, PEER_NOTE, &reply));
 	SAYS("hosts/5");
 	OK(notes_read(peers_notes(there), ROOT, "hosts/4/join", &out, &err));
 	wire_out_deinit(&out);
 	FAILS(PAWL_ENOENT, notes_read(peers_notes(here), ROOT, "hosts/4/join", &out, &err));
-	OK(note(link, PEER_NOTE_REMOVE, "hosts", NULL, PEER_OK, &reply));
+	notes_remove(peers_notes(there), ROOT, "hosts");
 	FAILS(PAWL_ENOENT, note(link, PEER_NOTE_READ, "hosts/4/join", NULL, PEER_NOTE, &reply));
 	peer_link_close(link);
 }
@@ -334,7 +323,7 @@ static void a_bad_path_is_refused(void **state)
 
 	FAILS(PAWL_ECORRUPT, note(link, PEER_NOTE_WRITE, "../x", "", PEER_OK, &reply));
 	SAYS("invalid");
-	FAILS(PAWL_EPEER, note(link, PEER_NOTE_LIST, "", NULL, PEER_NAMES, &reply));
+	FAILS(PAWL_EPEER, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
 	peer_link_close(link);
 }
 
@@ -477,12 +466,12 @@ static void *use_links(void *user)
 {
 	struct peer_link *link;
 
-	while (peer_link_open(&link, here, user, NULL) == 0) {
-		const struct peer_msg list = {.kind = PEER_LIST, .root = ROOT};
+	while (link_to(&link, user, NULL) == 0) {
+		const struct peer_msg write = {.kind = PEER_NOTE_WRITE, .root = ROOT, .path = "a"};
 		struct peer_msg reply;
 
 		for (int i = 0; i < 5; i++) {
-			if (peer_link_call(link, &list, PEER_LISTED, &reply, NULL) != 0) {
+			if (peer_link_call(link, &write, PEER_OK, &reply, NULL) != 0) {
 				break;
 			}
 		}
@@ -612,7 +601,7 @@ static void calls_may_fail_anywhere(void **state)
 			struct peer_msg reply;
 
 			fault_arm(points[i], nth, ENOMEM, false);
-			if (peer_link_open(&link, here, peers_address(there), &err) == 0 &&
+			if (link_to(&link, peers_address(there), &err) == 0 &&
 				note(link, PEER_NOTE_WRITE, "a", "text", PEER_OK, &reply) == 0) {
 				(void)note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply);
 			}

@@ -14,7 +14,7 @@ static struct peer_link *open_to(const char *address)
 	int rv = PAWL_ETIMEDOUT;
 
 	for (int i = 0; i < TRIES && rv == PAWL_ETIMEDOUT; i++) {
-		rv = peer_link_open(&link, here, address, &err);
+		rv = link_to(&link, address, &err);
 	}
 	assert_int_equal(rv, 0);
 	return link;
@@ -40,7 +40,7 @@ static void a_server_without_a_greeting_is_given_up(void **state)
 	int fd;
 
 	listen_only(&fd, address);
-	FAILS(PAWL_ETIMEDOUT, peer_link_open(&link, here, address, &err));
+	FAILS(PAWL_ETIMEDOUT, link_to(&link, address, &err));
 	SAYS(address);
 	assert_null(link);
 	close(fd);
@@ -54,14 +54,13 @@ static void answer_nothing(struct rogue *rogue, int fd)
 
 static void a_server_that_never_answers_is_given_up(void **state)
 {
-	const struct peer_msg list = {.kind = PEER_LIST, .root = ROOT};
 	struct peer_link *link;
 	struct peer_msg reply;
 	struct rogue rogue;
 
 	start_rogue(&rogue, answer_nothing);
 	link = open_to(rogue.address);
-	FAILS(PAWL_ETIMEDOUT, peer_link_call(link, &list, PEER_LISTED, &reply, &err));
+	FAILS(PAWL_ETIMEDOUT, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
 	SAYS("sends nothing for 0.3 s");
 	SAYS(rogue.address);
 	peer_link_close(link);
@@ -81,14 +80,13 @@ static void answer_half(struct rogue *rogue, int fd)
 
 static void half_an_answer_is_given_up(void **state)
 {
-	const struct peer_msg list = {.kind = PEER_LIST, .root = ROOT};
 	struct peer_link *link;
 	struct peer_msg reply;
 	struct rogue rogue;
 
 	start_rogue(&rogue, answer_half);
 	link = open_to(rogue.address);
-	FAILS(PAWL_ETIMEDOUT, peer_link_call(link, &list, PEER_LISTED, &reply, &err));
+	FAILS(PAWL_ETIMEDOUT, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
 	peer_link_close(link);
 	end_rogue(&rogue);
 }

@@ -15,7 +15,7 @@ static void be_refused(const char *address, const char *why)
 {
 	struct peer_link *link = NULL;
 
-	FAILS(PAWL_EPEER, peer_link_open(&link, here, address, &err));
+	FAILS(PAWL_EPEER, link_to(&link, address, &err));
 	SAYS(address);
 	SAYS(why);
 	assert_null(link);
@@ -121,17 +121,17 @@ static void a_server_leaves_in_mid_answer(void **state)
 	struct peer_msg reply;
 
 	start_rogue(&rogue, leave_in_mid_answer);
-	OK(peer_link_open(&link, here, rogue.address, &err));
+	OK(link_to(&link, rogue.address, &err));
 	FAILS(PAWL_EPEER, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
 	SAYS(rogue.address);
 	peer_link_close(link);
 	end_rogue(&rogue);
 }
 
-/* Answers with PEER_OK, and then with a list that is longer than a list may be. */
+/* Answers with PEER_OK, and then with a note that is longer than its message. */
 static void answer_wrongly(struct rogue *rogue, int fd)
 {
-	static const uint8_t listed[] = {4, 0, 0, 0, PEER_LISTED, 0xff, 0xff, 0, 0};
+	static const uint8_t note[] = {4, 0, 0, 0, PEER_NOTE, 0xff, 0xff, 0, 0};
 	const struct peer_msg ok = {.kind = PEER_OK};
 	struct peer_msg msg;
 
@@ -139,7 +139,7 @@ static void answer_wrongly(struct rogue *rogue, int fd)
 	rogue_receive(rogue, &msg);
 	rogue_send(rogue, &ok);
 	rogue_receive(rogue, &msg);
-	send_bytes(&rogue->stream, listed, sizeof(listed));
+	send_bytes(&rogue->stream, note, sizeof(note));
 	rogue_wait(rogue);
 }
 
@@ -150,7 +150,7 @@ static void wrong_answers_are_found(void **state)
 	struct rogue rogue;
 
 	start_rogue(&rogue, answer_wrongly);
-	OK(peer_link_open(&link, here, rogue.address, &err));
+	OK(link_to(&link, rogue.address, &err));
 	FAILS(PAWL_ECORRUPT, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
 	SAYS("its answer has kind 64");
 	FAILS(PAWL_ECORRUPT, note(link, PEER_NOTE_READ, "a", NULL, PEER_NOTE, &reply));
@@ -183,7 +183,7 @@ static void the_reason_of_a_server_that_left_is_found(void **state)
 
 	assert_non_null(block);
 	start_rogue(&rogue, refuse_and_close);
-	OK(peer_link_open(&link, here, rogue.address, &err));
+	OK(link_to(&link, rogue.address, &err));
 	while (rv == 0) {
 		const struct peer_msg bytes = {.kind = PEER_PUT_BYTES,
 			.blob = block,
@@ -238,7 +238,7 @@ static void garbage_over_tls_is_refused(void **state)
 	} cases[] = {{"\xff\xff\xff\xff\x02", 5, "4294967295 bytes"},
 		{"\x00\x00\x00\x20\x02", 5, "536870912 bytes"},
 		{"\x01\x00\x00\x00\x01z", 6, "is invalid"},
-		{"\x08\x00\x00\x00\x08\x01\0\0\0\0\0\0\0", 13, "did not begin with its job"}};
+		{"\x00\x00\x00\x00\x07", 5, "did not begin with its job"}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct peer_stream stream;

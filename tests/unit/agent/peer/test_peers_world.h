@@ -57,21 +57,30 @@ static inline int end(void **state)
 	return 0;
 }
 
+/* Connects a link to an address; *out is set if that succeeds. */
+static inline int link_to(struct peer_link **out, const char *address, struct pawl_err *why)
+{
+	struct peer_link *link;
+	int rv = peer_link_make(&link, here, why);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = peer_link_connect(link, address, why);
+	if (rv != 0) {
+		peer_link_close(link);
+		return rv;
+	}
+	*out = link;
+	return 0;
+}
+
 static inline struct peer_link *open_link(void)
 {
 	struct peer_link *link = NULL;
 
-	OK(peer_link_open(&link, here, peers_address(there), &err));
+	OK(link_to(&link, peers_address(there), &err));
 	return link;
-}
-
-/* Whether the link works. */
-static inline void assert_works(struct peer_link *link)
-{
-	const struct peer_msg list = {.kind = PEER_LIST, .root = ROOT};
-	struct peer_msg reply;
-
-	OK(peer_link_call(link, &list, PEER_LISTED, &reply, &err));
 }
 
 /* Asks for something about a note; text: what is written. */
@@ -83,6 +92,14 @@ static inline int note(struct peer_link *link, enum peer_kind kind, const char *
 	msg.blob_bytes = text ? (uint32_t)strlen(text) : 0;
 	snprintf(msg.path, sizeof(msg.path), "%s", path);
 	return peer_link_call(link, &msg, answer, reply, &err);
+}
+
+/* Whether the link works. */
+static inline void assert_works(struct peer_link *link)
+{
+	struct peer_msg reply;
+
+	OK(note(link, PEER_NOTE_WRITE, "works", "", PEER_OK, &reply));
 }
 
 static inline struct sockaddr_in loopback(uint32_t port)

@@ -57,7 +57,7 @@ static int await(uint64_t run, uint64_t number)
 	return rounds_await(rounds, ROOT, &save, 0, &err);
 }
 
-/* What a host sees that knows nothing. */
+/* Expects what a host is told that knows of no save. */
 static void assert_next(struct peer_save announced, struct peer_save global)
 {
 	struct peer_save a = {0};

@@ -15,7 +15,8 @@
 
 /* A longer interval between durable saves counts as this one, of 34 years: sums of it and a clock
  * do not overflow. */
-#define EVERY_MAX_MS (1ULL << 40)
+#define EVERY_MAX_MS     (1ULL << 40)
+#define REPLICAS_DEFAULT 1u /* hosts that hold a host's part, unless a worker says otherwise */
 
 static struct agent_root *find_root(struct agent *agent, const char *path)
 {
@@ -174,6 +175,9 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 		.first_rank = hello->first,
 		.ranks = hello->ranks,
 		.remote_ranks = hello->world - hello->ranks,
+		.replicas = hello->replicas == PAWL_CKPT_REPLICAS_DEFAULT ? REPLICAS_DEFAULT
+									  : hello->replicas,
+		.parity = hello->parity,
 		.peers = agent->peers};
 	int rv = check_attempt(agent, root, hello->attempt, err);
 
@@ -209,8 +213,6 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	}
 	root_set_last_seq(root, conn->rank, hello->seq);
 	root->saves.memory_bytes = hello->memory_bytes;
-	root->replicas = hello->replicas;
-	root->parity = hello->parity;
 	set_interval(root, interval_ns, auto_interval);
 	persist_set_policy(root->storage.thread, &policy);
 	return 0;

@@ -258,8 +258,6 @@ struct agent_root {
 	struct pawl_err failed; /* why ROOT_FAILED */
 	uint32_t first_rank;    /* number of the first rank here */
 	uint32_t remote_ranks;  /* ranks of the job on other hosts */
-	uint32_t replicas;      /* as the workers ask: see frame_hello */
-	bool parity;            /* as the workers ask, too */
 	/* Saves have tags. With remote ranks, the ledger still matches them by number. */
 	bool named;
 	struct ledger ledger;     /* decisions */

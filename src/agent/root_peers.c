@@ -15,23 +15,14 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "pawl/ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLICAS_DEFAULT 1u
-
 static struct held *held_of(const struct agent_root *root)
 {
 	return peers_held(root->agent->peers);
-}
-
-/* Returns the number of the hosts that are to hold a replica of this host's part. */
-static uint32_t replicas_of(const struct agent_root *root)
-{
-	return root->replicas == PAWL_CKPT_REPLICAS_DEFAULT ? REPLICAS_DEFAULT : root->replicas;
 }
 
 void root_peers_open(struct agent_root *root)
@@ -303,19 +294,19 @@ void root_peers_durable(struct agent_root *root, uint64_t step)
 
 /* ---- news ---- */
 
+/* Starts the replicator once a host of the run wants replicas. If not all do, it says so. */
 static int start_replicator(struct agent_root *root, struct pawl_err *err)
 {
-	int rv;
+	const struct peer_map *map = &root->peers.map;
+	bool wanted = false;
 
-	if (root->peers.replicator != NULL || replicas_of(root) == 0) {
-		return 0;
+	for (uint32_t i = 0; i < map->n; i++) {
+		wanted = wanted || map->hosts[i].replicas > 0;
 	}
-	rv = replicator_start(&root->peers.replicator, root->agent->peers, root->agent->loop,
-		root->peers.root, replicas_of(root), err);
-	if (rv == 0 && root->parity) {
-		replicator_use_parity(root->peers.replicator);
-	}
-	return rv;
+	return root->peers.replicator != NULL || !wanted
+		? 0
+		: replicator_start(&root->peers.replicator, root->agent->peers, root->agent->loop,
+			  root->peers.root, err);
 }
 
 /* Numbers the saves that were committed before the run was known, and offers the newest. */

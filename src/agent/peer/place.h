@@ -21,6 +21,8 @@ struct peer_host {
 	uint32_t ranks;                 /* number of ranks */
 	char address[PEER_ADDRESS_MAX]; /* "host:port"; "": its agent has no links */
 	char domain[PEER_DOMAIN_MAX];   /* failure domain; "": unknown, one of its own */
+	uint32_t replicas; /* hosts that are to hold its part, at most PLACE_REPLICAS_MAX */
+	bool parity;       /* as many sums are to be kept in place of replicas */
 };
 
 /* The hosts of a run, in order of their first ranks. The same on all hosts. */

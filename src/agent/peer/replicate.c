@@ -330,20 +330,18 @@ static void free_replicator(struct replicator *replicator)
 }
 
 int replicator_start(struct replicator **out, struct peers *peers, struct loop *loop, uint64_t root,
-	uint32_t replicas, struct pawl_err *err)
+	struct pawl_err *err)
 {
 	struct replicator *replicator =
 		FAULT_MEM("replicate.start", calloc(1, sizeof(*replicator)));
 	int sys;
 
-	ASSERT(replicas <= PLACE_REPLICAS_MAX);
 	if (!replicator) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a replicator");
 	}
 	replicator->peers = peers;
 	replicator->loop = loop;
 	replicator->root = root;
-	replicator->replicas = replicas;
 	pthread_mutex_init(&replicator->lock, NULL);
 	clock_cond_init(&replicator->changed);
 	replicator->block = FAULT_MEM("replicate.block", malloc(PEER_BLOCK));
@@ -363,13 +361,6 @@ int replicator_start(struct replicator **out, struct peers *peers, struct loop *
 	}
 	*out = replicator;
 	return 0;
-}
-
-void replicator_use_parity(struct replicator *replicator)
-{
-	pthread_mutex_lock(&replicator->lock);
-	replicator->parity = true;
-	pthread_mutex_unlock(&replicator->lock);
 }
 
 void replicator_stop(struct replicator *replicator)
@@ -421,30 +412,40 @@ int replicator_set_map(struct replicator *replicator, const struct peer_map *map
 	return 0;
 }
 
+/* Whether a save of this run is to be sent. The caller holds the lock. */
+static bool is_wanted(const struct replicator *replicator, const struct peer_save *save)
+{
+	const struct peer_map *map = &replicator->map;
+
+	return save->run != 0 && save->run == map->run && map->hosts[map->own].replicas > 0;
+}
+
 int replicator_offer(struct replicator *replicator, int slot, const struct peer_part *part,
 	const struct replicate_rank *ranks, struct pawl_err *err)
 {
 	struct offer *offer = NULL;
 	struct offer *unused = NULL;
+	bool wanted;
 	int rv = 0;
 
 	ASSERT(slot >= 0 && slot < ARENA_SLOTS && part->ranks > 0);
-	if (replicator->replicas > 0) {
+	pthread_mutex_lock(&replicator->lock);
+	wanted = is_wanted(replicator, &part->save);
+	pthread_mutex_unlock(&replicator->lock);
+	if (wanted) { /* the map changes in this thread only */
 		rv = make_offer(&offer, part, ranks, err);
 	}
 	pthread_mutex_lock(&replicator->lock);
 	if (part->save.run == replicator->map.run && part->save.number > replicator->newest) {
 		replicator->newest = part->save.number;
 	}
-	if (offer && part->save.run == replicator->map.run && part->save.run != 0) {
+	if (offer) {
 		unused = clear_slot(replicator, slot);
 		replicator->offers[slot] = offer;
-		offer = NULL;
 	}
 	pthread_cond_broadcast(&replicator->changed);
 	pthread_mutex_unlock(&replicator->lock);
 	free_offer(unused);
-	free_offer(offer);
 	return rv;
 }
 

@@ -34,14 +34,12 @@ struct replicate_status {
 
 /* Starts the thread. It calls loop_wake(loop) when the status has changed. */
 int replicator_start(struct replicator **out, struct peers *peers, struct loop *loop, uint64_t root,
-	uint32_t replicas, struct pawl_err *err);
-/* From the next map on, has as many sums kept as else replicas (place.h), where there are enough
- * hosts. The same on all hosts. */
-void replicator_use_parity(struct replicator *replicator);
+	struct pawl_err *err);
 /* Ends the thread; the loop may be closed. NULL is fine. */
 void replicator_stop(struct replicator *replicator);
-/* The hosts of the run that is in force; NULL: there is none. What was offered before is
- * forgotten. */
+/* The hosts of the run that is in force; NULL: there is none. What was offered before is forgotten.
+ * If not all hosts ask for the same number of replicas, or sums, nothing is sent in the run, and
+ * the leader's status says which hosts differ. */
 int replicator_set_map(struct replicator *replicator, const struct peer_map *map,
 	struct pawl_err *err);
 /* A save of the run in force is committed here, in this slot; ranks has part->ranks entries. */

@@ -58,17 +58,15 @@ struct replicate_turn {
 };
 
 struct replicator {
-	struct peers *peers; /* constant, like the next three */
+	struct peers *peers; /* constant, like the next two */
 	struct loop *loop;
 	uint64_t root;
-	uint32_t replicas;
 	pthread_t thread;
 	pthread_mutex_t lock;   /* guards what is marked "lock", and the fields of offers */
 	pthread_cond_t changed; /* stop, epoch or offers changed */
 	bool stop;              /* lock: the thread is to end */
 	uint64_t epoch;         /* lock: counts calls of replicator_set_map */
 	bool leads;             /* lock: this host is the leader of the run in force */
-	bool parity;            /* lock: sums are to be held where that is possible */
 	struct peer_map map;    /* lock: hosts of the run in force; run 0: none */
 	struct offer *offers[ARENA_SLOTS]; /* lock: saves of that run by slot; NULL: none */
 	uint64_t newest;                   /* lock: number of the newest save offered in it */

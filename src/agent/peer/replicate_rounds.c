@@ -84,6 +84,37 @@ static void keep_outcome(struct replicator *replicator, int rv, const struct paw
 
 /* ---- a new turn ---- */
 
+/* Writes what a host asks for, as users write it. */
+static void name_wish(const struct peer_host *host, char *text, size_t cap_bytes)
+{
+	snprintf(text, cap_bytes, "rank %" PRIu32 " has replicas=%" PRIu32 ", parity=%s",
+		host->first_rank, host->replicas, host->parity ? "True" : "False");
+}
+
+/* Checks that all hosts ask for the same. Else parts would wait for others in sums that are never
+ * complete, or the leader for hosts that send nothing. */
+static bool check_wishes(const struct peer_map *map, struct pawl_err *err)
+{
+	const struct peer_host *leader = &map->hosts[0];
+	char first[64];
+	char other[64];
+
+	for (uint32_t i = 1; i < map->n; i++) {
+		const struct peer_host *host = &map->hosts[i];
+
+		if (host->replicas != leader->replicas || host->parity != leader->parity) {
+			name_wish(leader, first, sizeof(first));
+			name_wish(host, other, sizeof(other));
+			pawl_err_set(err, PAWL_EMISMATCH,
+				"nothing is replicated: %s, and %s: give all ranks' Checkpointers "
+				"the same",
+				first, other);
+			return false;
+		}
+	}
+	return true;
+}
+
 /* Returns whether the hosts can replicate. If not, users are told once, by the leader or by the
  * host that it is about. */
 static bool can_replicate(struct replicator *replicator)
@@ -112,19 +143,20 @@ static bool can_replicate(struct replicator *replicator)
 }
 
 /* Chooses the hosts that this one sends its part to. */
-static void choose_peers(struct replicator *replicator, bool parity)
+static void choose_peers(struct replicator *replicator)
 {
 	struct replicate_turn *turn = &replicator->turn;
+	const struct peer_host *own = &turn->map.hosts[turn->map.own];
+	bool parity = own->parity;
 	struct place_group group;
 
-	if (parity && place_parity(&turn->map, turn->map.own, replicator->replicas, &group)) {
+	if (parity && place_parity(&turn->map, turn->map.own, own->replicas, &group)) {
 		turn->parity = group.parity;
 		turn->peers_n = group.parity.m;
 		memcpy(turn->peers, group.holders, sizeof(turn->peers));
 		return;
 	}
-	turn->peers_n =
-		place_replicas(&turn->map, turn->map.own, replicator->replicas, turn->peers);
+	turn->peers_n = place_replicas(&turn->map, turn->map.own, own->replicas, turn->peers);
 	if (parity && turn->way == REPLICATE_LEAD && turn->peers_n > 0 && !replicator->noted) {
 		replicator->noted = true;
 		log_line(LOG_WARNING,
@@ -137,7 +169,7 @@ static void choose_peers(struct replicator *replicator, bool parity)
 static void begin_turn(struct replicator *replicator)
 {
 	struct replicate_turn *turn = &replicator->turn;
-	bool parity;
+	struct pawl_err err;
 	bool leads;
 
 	for (uint32_t i = 0; i < REPLICATE_LINKS; i++) {
@@ -148,13 +180,21 @@ static void begin_turn(struct replicator *replicator)
 	turn->epoch = replicator->epoch;
 	turn->map = replicator->map;
 	leads = replicator->leads;
-	parity = replicator->parity;
 	pthread_mutex_unlock(&replicator->lock);
-	if (turn->map.run == 0 || turn->map.n < 2 || replicator->replicas == 0) {
+	if (turn->map.run == 0 || turn->map.n < 2) {
+		return;
+	}
+	if (!check_wishes(&turn->map, &err)) {
+		if (leads) {
+			set_why(replicator, true, err.msg);
+		}
+		return;
+	}
+	if (turn->map.hosts[0].replicas == 0) {
 		return;
 	}
 	turn->way = leads ? REPLICATE_LEAD : REPLICATE_FOLLOW;
-	choose_peers(replicator, parity);
+	choose_peers(replicator);
 	if (!can_replicate(replicator) && leads) {
 		turn->way = REPLICATE_IDLE;
 	}
@@ -198,7 +238,7 @@ static int lead_save(struct replicator *replicator, const struct offer *offer, s
 {
 	struct rounds *rounds = peers_rounds(replicator->peers);
 	const struct peer_save *save = &offer->part.save;
-	int rv = rounds_announce(rounds, replicator->root, save, offer->part.world, err);
+	int rv = rounds_announce(rounds, replicator->root, &offer->part, err);
 
 	if (rv != 0) {
 		return rv;
@@ -224,7 +264,7 @@ static void lead(struct replicator *replicator)
 	turn->announced = offer->part.save;
 	rv = lead_save(replicator, offer, &err);
 	replicate_release(replicator, offer);
-	turn->again = rv != 0 && rv != PAWL_ENOTSUP;
+	turn->again = rv != 0 && rv != PAWL_ENOTSUP && rv != PAWL_EMISMATCH;
 	keep_outcome(replicator, rv, &err);
 	if (rv == 0 && !replicate_interrupted(replicator)) {
 		set_global(replicator, &turn->announced);

@@ -29,12 +29,12 @@ struct round_root {
 	uint64_t root;              /* number of the root */
 	uint64_t run;               /* run in force; 0: none */
 	bool canceled;              /* rounds_cancel, until the next run */
-	struct peer_save announced; /* run 0: none */
+	struct peer_part announced; /* the leader's part of the save; save.run 0: none */
 	struct peer_save global;    /* run 0: none */
 	bool open;                  /* the round of the announced save has not ended */
-	uint32_t world;             /* ranks of that save */
 	uint32_t missing;           /* ranks whose part is not done */
 	bool *done;                 /* owned; for each rank, whether its part is done */
+	struct peer_part wrong;     /* what a host has in place of the save; ranks 0: nothing */
 	struct result last;         /* the round that ended last */
 	struct peer_save chosen;    /* what all hosts make durable; run 0: none */
 	struct peer_save wanted;    /* oldest save that a host wants; run 0: none */
@@ -108,7 +108,7 @@ static struct round_root *find_or_make(struct rounds *rounds, uint64_t root)
 static void set_run(struct round_root *entry, uint64_t run)
 {
 	entry->run = run;
-	entry->announced = (struct peer_save){0};
+	entry->announced = (struct peer_part){.save = {0}};
 	entry->global = (struct peer_save){0};
 	entry->chosen = (struct peer_save){0};
 	entry->wanted = (struct peer_save){0};
@@ -119,17 +119,33 @@ static void end_round(struct round_root *entry, int code, const char *text)
 {
 	ASSERT(entry->open);
 	entry->open = false;
-	entry->last = (struct result){.save = entry->announced, .code = code};
+	entry->last = (struct result){.save = entry->announced.save, .code = code};
 	snprintf(entry->last.text, sizeof(entry->last.text), "%s", text);
 	if (code == 0) {
-		entry->global = entry->announced;
+		entry->global = entry->announced.save;
 	}
 }
 
-/* Ends the round if it is open and all parts are done. */
-static void end_if_done(struct round_root *entry)
+/* Ends the round, as a host has something else under the number of the save. */
+static void end_mismatched(struct round_root *entry)
 {
-	if (entry->open && entry->missing == 0) {
+	const struct peer_part *own = &entry->announced;
+	const struct peer_part *wrong = &entry->wrong;
+	char text[PEER_TEXT_MAX];
+
+	snprintf(text, sizeof(text),
+		"rank %u's host has step %" PRIu64 " (%.48s) where rank 0's has step %" PRIu64
+		" (%.48s): all ranks must save the same steps, in the same order",
+		wrong->first_rank, wrong->step, wrong->tag, own->step, own->tag);
+	end_round(entry, PAWL_EMISMATCH, text);
+}
+
+/* Ends the round if it is open, and all parts are done or one is of something else. */
+static void end_if_over(struct round_root *entry)
+{
+	if (entry->open && entry->wrong.ranks > 0) {
+		end_mismatched(entry);
+	} else if (entry->open && entry->missing == 0) {
 		end_round(entry, 0, "");
 	}
 }
@@ -153,48 +169,48 @@ void rounds_begin(struct rounds *rounds, uint64_t root, uint64_t run)
 /* Goes on with the round of the announced save if it has failed. Parts that are done stay so. */
 static void reopen(struct round_root *entry)
 {
-	if (!entry->open && !peer_save_is(&entry->global, &entry->announced)) {
+	if (!entry->open && !peer_save_is(&entry->global, &entry->announced.save)) {
 		entry->open = true;
 		entry->last = (struct result){.code = 0};
-		end_if_done(entry);
+		end_if_over(entry);
 	}
 }
 
-static int announce(struct round_root *entry, const struct peer_save *save, uint32_t world,
-	struct pawl_err *err)
+static int announce(struct round_root *entry, const struct peer_part *part, struct pawl_err *err)
 {
+	const struct peer_save *save = &part->save;
 	bool *done;
 
-	if (entry == NULL || entry->run == 0 || entry->run != save->run || world == 0) {
+	if (entry == NULL || entry->run == 0 || entry->run != save->run || part->world == 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"save %" PRIu64 " of %u ranks is not of the run in force", save->number,
-			world);
+			part->world);
 	}
-	if (peer_save_is(&entry->announced, save)) {
+	if (peer_save_is(&entry->announced.save, save)) {
 		reopen(entry);
 		return 0;
 	}
-	done = FAULT_MEM("rounds.announce", calloc(world, sizeof(*done)));
+	done = FAULT_MEM("rounds.announce", calloc(part->world, sizeof(*done)));
 	if (done == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM,
-			"no memory to replicate the parts of %u ranks", world);
+			"no memory to replicate the parts of %u ranks", part->world);
 	}
 	free(entry->done);
 	entry->done = done;
-	entry->world = world;
-	entry->missing = world;
-	entry->announced = *save;
+	entry->missing = part->world;
+	entry->announced = *part;
+	entry->wrong = (struct peer_part){.ranks = 0};
 	entry->open = true;
 	return 0;
 }
 
-int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_save *save,
-	uint32_t world, struct pawl_err *err)
+int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_part *part,
+	struct pawl_err *err)
 {
 	int rv;
 
 	pthread_mutex_lock(&rounds->lock);
-	rv = announce(find(rounds, root), save, world, err);
+	rv = announce(find(rounds, root), part, err);
 	pthread_cond_broadcast(&rounds->changed);
 	pthread_mutex_unlock(&rounds->lock);
 	return rv;
@@ -202,30 +218,39 @@ int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_save
 
 /* ---- reports ---- */
 
+/* A part is done; its ranks are within those of the save. */
 static void take_part(struct round_root *entry, const struct peer_part *part)
 {
-	for (uint32_t r = part->first_rank; r < part->first_rank + part->ranks; r++) {
+	const struct peer_part *own = &entry->announced;
+	bool same = part->step == own->step && strcmp(part->tag, own->tag) == 0;
+
+	if (!same && part->ranks > 0) {
+		entry->wrong = *part;
+	}
+	for (uint32_t r = part->first_rank; same && r < part->first_rank + part->ranks; r++) {
 		entry->missing -= entry->done[r] ? 0 : 1;
 		entry->done[r] = true;
 	}
-	end_if_done(entry);
+	end_if_over(entry);
 }
 
 void rounds_done(struct rounds *rounds, uint64_t root, const struct peer_part *part, int code,
 	const char *text)
 {
 	struct round_root *entry;
+	uint32_t world;
 
 	pthread_mutex_lock(&rounds->lock);
 	entry = find(rounds, root);
-	if (entry == NULL || !peer_save_is(&entry->announced, &part->save) ||
+	world = entry != NULL ? entry->announced.world : 0;
+	if (entry == NULL || !peer_save_is(&entry->announced.save, &part->save) ||
 		(code != 0 && !entry->open)) {
 		pthread_mutex_unlock(&rounds->lock);
 		return;
 	}
 	if (code != 0) {
 		end_round(entry, code < 0 ? code : PAWL_EIO, text != NULL ? text : "");
-	} else if (part->ranks <= entry->world && part->first_rank <= entry->world - part->ranks) {
+	} else if (part->ranks <= world && part->first_rank <= world - part->ranks) {
 		take_part(entry, part);
 	}
 	pthread_cond_broadcast(&rounds->changed);
@@ -266,14 +291,14 @@ int rounds_next(struct rounds *rounds, uint64_t root, struct peer_save *announce
 		now = find(rounds, root);
 		canceled = now != NULL ? now->canceled : rounds->all_canceled;
 		now = now != NULL ? now : &nothing;
-		if (late || canceled || is_news(&now->announced, announced) ||
+		if (late || canceled || is_news(&now->announced.save, announced) ||
 			is_news(&now->global, global)) {
 			break;
 		}
 		late = pthread_cond_timedwait(&rounds->changed, &rounds->lock, &due) != 0;
 	}
 	if (!canceled) {
-		*announced = now->announced;
+		*announced = now->announced.save;
 		*global = now->global;
 	}
 	pthread_mutex_unlock(&rounds->lock);
@@ -378,17 +403,18 @@ int rounds_take_wanted(struct rounds *rounds, uint64_t root, struct peer_save *w
 /* Names the ranks that are missing, as "4 to 7, 12". */
 static void name_missing(const struct round_root *entry, char text[MISSING_BYTES])
 {
+	uint32_t world = entry->announced.world;
 	size_t at = 0;
 
 	text[0] = '\0';
-	for (uint32_t r = 0; r < entry->world; r++) {
+	for (uint32_t r = 0; r < world; r++) {
 		uint32_t last = r;
 		char range[32];
 
 		if (entry->done[r]) {
 			continue;
 		}
-		while (last + 1 < entry->world && !entry->done[last + 1]) {
+		while (last + 1 < world && !entry->done[last + 1]) {
 			last++;
 		}
 		if (last > r) {
@@ -421,7 +447,7 @@ static bool is_over(const struct round_root *entry, const struct peer_save *save
 		*rv = 0; /* a later round ended since */
 		return true;
 	}
-	if (entry == NULL || entry->canceled || !peer_save_is(&entry->announced, save)) {
+	if (entry == NULL || entry->canceled || !peer_save_is(&entry->announced.save, save)) {
 		*rv = pawl_err_set(err, PAWL_ECANCELED,
 			"replication of save %" PRIu64 " was given up", save->number);
 		return true;

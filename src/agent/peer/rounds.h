@@ -21,13 +21,16 @@ void rounds_close(struct rounds *rounds); /* NULL is fine; nobody may wait */
 
 /* Leader: a run begins (0: ends): what was announced before is over. */
 void rounds_begin(struct rounds *rounds, uint64_t root, uint64_t run);
-/* Leader: announces a save of the run in force, of world ranks. What was announced before and is
- * not global is given up. Announcing a save again goes on with its round if that has failed: parts
- * that are done stay so. PAWL_EINVAL: another run is in force, or none. PAWL_ENOMEM. */
-int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_save *save,
-	uint32_t world, struct pawl_err *err);
-/* A host's part of a save is done, or failed (code, text), which ends the round. Reports on another
- * save than the one announced are ignored, and so are failures once the round is over. */
+/* Leader: announces a save of the run in force, of which part is the leader's own: its step, tag
+ * and world are those of the save. What was announced before and is not global is given up.
+ * Announcing a save again goes on with its round if that has failed: parts that are done stay so.
+ * PAWL_EINVAL: another run is in force, or none. PAWL_ENOMEM. */
+int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_part *part,
+	struct pawl_err *err);
+/* A host's part of a save is done, or failed (code, text), which ends the round. A part that is
+ * done and has another step or tag than the save ends it with PAWL_EMISMATCH, also when the save is
+ * announced again: hosts that count saves differently do not have this save in common. Reports on
+ * another save than the one announced are ignored, and so are failures once the round is over. */
 void rounds_done(struct rounds *rounds, uint64_t root, const struct peer_part *part, int code,
 	const char *text);
 /* Waits until there is another announced or global save than the caller knows, or for timeout_ns,

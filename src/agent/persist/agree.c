@@ -173,8 +173,12 @@ void agree_init(struct agree *agree, const struct agree_options *options)
 	struct agree_member *own = &agree->own;
 
 	ASSERT(options->ranks >= 1 && options->ranks <= options->world &&
-		options->first_rank <= options->world - options->ranks);
-	*own = (struct agree_member){.first_rank = options->first_rank, .ranks = options->ranks};
+		options->first_rank <= options->world - options->ranks &&
+		options->replicas <= PLACE_REPLICAS_MAX);
+	*own = (struct agree_member){.first_rank = options->first_rank,
+		.ranks = options->ranks,
+		.replicas = options->replicas,
+		.parity = options->parity};
 	if (options->peers) {
 		snprintf(own->address, sizeof(own->address), "%s", peers_address(options->peers));
 		snprintf(own->domain, sizeof(own->domain), "%s", peers_domain(options->peers));
@@ -533,6 +537,8 @@ static void add_host(struct peer_map *map, const struct agree_member *member)
 	host->ranks = member->ranks;
 	memcpy(host->address, member->address, sizeof(host->address));
 	memcpy(host->domain, member->domain, sizeof(host->domain));
+	host->replicas = member->replicas;
+	host->parity = member->parity;
 }
 
 void agree_get_map(const struct agree *agree, struct peer_map *map)

@@ -54,6 +54,8 @@ struct agree_options {
 	uint32_t first_rank;   /* lowest rank here */
 	uint32_t ranks;        /* number of ranks here */
 	uint32_t world;        /* ranks of the job */
+	uint32_t replicas;     /* as in struct peer_host, like parity */
+	bool parity;
 	struct peers *peers;   /* links between the hosts; NULL: none. Used until agree_deinit */
 	agree_pause_fn *pause; /* waits between two polls */
 	/* Called when a run was entered, or is over (agree_get_map says which); NULL: nobody is. */

@@ -80,15 +80,23 @@ static void put_member(struct wire_out *out, const struct agree_member *member)
 	wire_put_u64(out, member->nonce);
 	wire_put_str(out, member->address);
 	wire_put_str(out, member->domain);
+	wire_put_u32(out, member->replicas);
+	wire_put_u8(out, member->parity);
 }
 
 static void get_member(struct wire_in *in, struct agree_member *member)
 {
+	uint8_t parity;
+
 	member->first_rank = wire_get_u32(in);
 	member->ranks = wire_get_u32(in);
 	member->nonce = wire_get_u64(in);
 	wire_get_str(in, member->address, sizeof(member->address));
 	wire_get_str(in, member->domain, sizeof(member->domain));
+	member->replicas = wire_get_u32(in);
+	parity = wire_get_u8(in);
+	in->failed = in->failed || member->replicas > PLACE_REPLICAS_MAX || parity > 1;
+	member->parity = parity == 1;
 }
 
 void agree_msg_put_join(struct wire_out *out, const struct agree_msg_join *join)

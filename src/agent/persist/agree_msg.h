@@ -21,6 +21,8 @@ struct agree_member {
 	uint64_t nonce; /* random number of the ranks' start; another number: they began anew */
 	char address[PEER_ADDRESS_MAX]; /* "host:port" of its links; "": it has none */
 	char domain[PEER_DOMAIN_MAX];   /* failure domain; "": unknown */
+	uint32_t replicas;              /* as in struct peer_host, like parity */
+	bool parity;
 };
 
 /* A host's ranks have begun. */

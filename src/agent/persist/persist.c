@@ -302,6 +302,8 @@ static void init_agree(struct persist *persist, const struct persist_options *op
 		.first_rank = options->first_rank,
 		.ranks = options->ranks,
 		.world = options->ranks + options->remote_ranks,
+		.replicas = options->replicas,
+		.parity = options->parity,
 		.peers = options->peers,
 		.pause = pause_thread,
 		.changed = set_map,

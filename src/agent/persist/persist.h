@@ -198,6 +198,8 @@ struct persist_options {
 	uint32_t first_rank;   /* number of the first rank here */
 	uint32_t ranks;        /* number of ranks here */
 	uint32_t remote_ranks; /* ranks on other hosts; 0: only this host uses the root */
+	uint32_t replicas;     /* as in struct peer_host, like parity */
+	bool parity;
 	/* Links to the agents of the other hosts, until persist_stop; NULL: there are none. */
 	struct peers *peers;
 };

@@ -202,3 +202,19 @@ def test_sums_replace_a_lost_host(tmp_path: Path) -> None:
             assert node.end() == 0, job.texts()
         assert begun(late) == {HOLD + 2}, job.texts()
         assert "has no effect" not in job.texts(), job.texts()
+
+
+@pytest.mark.slow
+def test_hosts_that_ask_for_different_replicas_are_named(tmp_path: Path) -> None:
+    """Nothing is replicated then; training and what is durable do not notice."""
+    (tmp_path / "go").touch()
+    (tmp_path / "go.2").touch()
+    args = (str(tmp_path / "root"), str(STEPS), "0", str(tmp_path / "go"))
+    with nodes.job(tmp_path, 2, TRAIN, *args) as job:
+        for i in (0, 1):
+            env = {"MORE": "0", "PERSIST_EVERY": "0", "REPLICAS": str(i + 1)}
+            job.start(i, *options(), "--node-rank", str(i), **env)
+        assert job.end() == [0, 0], job.texts()
+        why = "rank 0 has replicas=1, parity=False, and rank 2 has replicas=2, parity=False"
+        assert why in job.texts(), job.texts()
+        assert (tmp_path / f"root/global_step{STEPS}").exists()

@@ -52,6 +52,8 @@ static inline void init_host(struct agree *agree, uint32_t rank, struct peers *l
 		.first_rank = rank,
 		.ranks = 1,
 		.world = 2,
+		.replicas = rank + 1,
+		.parity = rank == 1,
 		.peers = links,
 		.pause = give_up};
 

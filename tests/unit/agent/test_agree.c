@@ -15,13 +15,14 @@ static uint64_t crashes;    /* number of simulated crashes */
 
 #define JOIN(first_, ranks_, nonce_, world_)                                                       \
 	{                                                                                          \
-		.member = {first_, ranks_, nonce_, "", ""}, .world = world_                        \
+		.member = {.first_rank = first_, .ranks = ranks_, .nonce = nonce_},                \
+		.world = world_                                                                    \
 	}
 
 static uint32_t plan(const struct agree_msg_join *joins, uint32_t n,
 	const struct agree_msg_run *old, uint32_t *missing)
 {
-	const struct agree_member own = {0, 2, 7, "", ""};
+	const struct agree_member own = {.first_rank = 0, .ranks = 2, .nonce = 7};
 	struct agree_member members[AGREE_HOSTS_MAX];
 	uint32_t got = agree_choose_members(&own, 6, joins, n, old, members, missing);
 
@@ -40,7 +41,8 @@ static void a_run_has_each_rank_once(void **state)
 		JOIN(4, 9, 5, 6), /* more ranks than the job has */
 	};
 	const struct agree_msg_run none = {0};
-	const struct agree_msg_run old = {.members_n = 1, .members = {{4, 1, 4, "", ""}}};
+	const struct agree_msg_run old = {.members_n = 1,
+		.members = {{.first_rank = 4, .ranks = 1, .nonce = 4}}};
 	uint32_t missing;
 
 	assert_int_equal(plan(joins, 5, &none, &missing), 3);
@@ -56,11 +58,26 @@ static void a_run_has_each_rank_once(void **state)
 
 static struct agree_member member(uint32_t first, uint32_t ranks, uint64_t nonce)
 {
-	struct agree_member made = {.first_rank = first, .ranks = ranks, .nonce = nonce};
+	struct agree_member made = {.first_rank = first,
+		.ranks = ranks,
+		.nonce = nonce,
+		.replicas = first,
+		.parity = first == 1};
 
 	snprintf(made.address, sizeof(made.address), "10.0.0.%u:40000", first);
 	snprintf(made.domain, sizeof(made.domain), "rack %u", first);
 	return made;
+}
+
+static void assert_member(const struct agree_member *a, const struct agree_member *b)
+{
+	assert_int_equal(a->first_rank, b->first_rank);
+	assert_int_equal(a->ranks, b->ranks);
+	assert_int_equal(a->nonce, b->nonce);
+	assert_string_equal(a->address, b->address);
+	assert_string_equal(a->domain, b->domain);
+	assert_int_equal(a->replicas, b->replicas);
+	assert_int_equal(a->parity, b->parity);
 }
 
 static int get_run(const struct wire_out *out)
@@ -99,8 +116,9 @@ static void a_run_comes_back_or_is_refused(void **state)
 	agree_msg_put_run(&out, &run);
 	assert_int_equal(agree_msg_get_run(out.bytes, out.len_bytes, &again, NULL), 0);
 	assert_int_equal(again.run, 77);
-	assert_memory_equal(&again.leader, &run.leader, sizeof(run.leader));
-	assert_memory_equal(again.members, run.members, 2 * sizeof(run.members[0]));
+	assert_member(&again.leader, &run.leader);
+	assert_member(&again.members[0], &run.members[0]);
+	assert_member(&again.members[1], &run.members[1]);
 	assert_int_equal(agree_msg_get_status(out.bytes, out.len_bytes, &status, NULL),
 		PAWL_ECORRUPT);
 	refuses_damage(&out, get_run);
@@ -112,6 +130,10 @@ static void a_run_comes_back_or_is_refused(void **state)
 	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
 	run.members[1] = member(3, 1, 9);
 	run.leader = member(0, 0, 5);
+	agree_msg_put_run(&out, &run);
+	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
+	run.leader = member(0, 1, 5);
+	run.leader.replicas = PLACE_REPLICAS_MAX + 1;
 	agree_msg_put_run(&out, &run);
 	assert_int_equal(get_run(&out), PAWL_ECORRUPT);
 	run.leader = member(0, 1, 5);

@@ -114,7 +114,7 @@ static void messages_of_object_roots_are_notes(void **state)
 	assert_true(flat ? count_messages() == 0 : count_messages() > before);
 }
 
-static void all_hosts_know_where_the_others_are(void **state)
+static void all_hosts_know_the_others(void **state)
 {
 	static struct peer_map maps[2];
 
@@ -129,6 +129,8 @@ static void all_hosts_know_where_the_others_are(void **state)
 		assert_int_equal(maps[0].hosts[h].ranks, 1);
 		assert_string_equal(maps[0].hosts[h].address, peers_address(peers[h]));
 		assert_string_equal(maps[0].hosts[h].domain, h == 0 ? "a" : "b");
+		assert_int_equal(maps[0].hosts[h].replicas, h + 1);
+		assert_int_equal(maps[0].hosts[h].parity, h == 1);
 	}
 	assert_int_equal(agree_begin(&pair.one, &err), 0);
 	agree_get_map(&pair.one, &maps[1]);
@@ -410,10 +412,10 @@ int main(void)
 			stop, &objects),
 		cmocka_unit_test_prestate_setup_teardown(messages_of_object_roots_are_notes, start,
 			stop, &directories),
-		cmocka_unit_test_prestate_setup_teardown(all_hosts_know_where_the_others_are, start,
-			stop, &objects),
-		cmocka_unit_test_prestate_setup_teardown(all_hosts_know_where_the_others_are, start,
-			stop, &directories),
+		cmocka_unit_test_prestate_setup_teardown(all_hosts_know_the_others, start, stop,
+			&objects),
+		cmocka_unit_test_prestate_setup_teardown(all_hosts_know_the_others, start, stop,
+			&directories),
 		cmocka_unit_test_setup_teardown(who_begins_anew_ends_the_run, start, stop),
 		cmocka_unit_test_setup_teardown(to_take_part_is_to_use_the_run, start, stop),
 		cmocka_unit_test_setup_teardown(a_leader_that_is_gone_is_named, start, stop),

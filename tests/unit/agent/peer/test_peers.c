@@ -347,7 +347,7 @@ static void a_save_is_announced_and_done(void **state)
 	struct peer_msg reply;
 
 	rounds_begin(peers_rounds(there), ROOT, info.save.run);
-	OK(rounds_announce(peers_rounds(there), ROOT, &info.save, info.world, &err));
+	OK(rounds_announce(peers_rounds(there), ROOT, &info, &err));
 	OK(ask_next(link, &round));
 	assert_true(peer_save_is(&round.save, &info.save));
 	assert_int_equal(round.global.run, 0);
@@ -372,7 +372,7 @@ static void a_failed_part_fails_the_round(void **state)
 	struct peer_msg reply;
 
 	rounds_begin(peers_rounds(there), ROOT, info.save.run);
-	OK(rounds_announce(peers_rounds(there), ROOT, &info.save, info.world, &err));
+	OK(rounds_announce(peers_rounds(there), ROOT, &info, &err));
 	OK(peer_link_call(link, &done, PEER_OK, &reply, &err));
 	FAILS(PAWL_ENOMEM, rounds_await(peers_rounds(there), ROOT, &info.save, 1, &err));
 	SAYS("no memory at rank 2");

@@ -48,20 +48,32 @@ static void set_map(struct job *job, uint32_t host)
 	OK(replicator_set_map(job->replicators[host], &job->map, &err));
 }
 
-static struct job *job_open(uint32_t hosts, uint32_t replicas)
+static void set_maps(struct job *job)
+{
+	for (uint32_t i = job->map.n; i-- > 0;) { /* the leader is the last */
+		set_map(job, i);
+	}
+}
+
+static struct job *job_start(uint32_t hosts, uint32_t replicas, bool parity)
 {
 	struct job *job = calloc(1, sizeof(*job));
 
 	assert_non_null(job);
 	hosts_open(job->hosts, hosts, RUN, &job->map);
 	for (uint32_t i = 0; i < hosts; i++) {
+		job->map.hosts[i].replicas = replicas;
+		job->map.hosts[i].parity = parity;
 		OK(replicator_start(&job->replicators[i], job->hosts[i].peers, job->hosts[i].loop,
-			ROOT, replicas, &err));
+			ROOT, &err));
 	}
-	for (uint32_t i = 0; i < hosts; i++) {
-		set_map(job, i);
-	}
+	set_maps(job);
 	return job;
+}
+
+static struct job *job_open(uint32_t hosts, uint32_t replicas)
+{
+	return job_start(hosts, replicas, false);
 }
 
 static void close_host(struct job *job, uint32_t host)
@@ -247,21 +259,6 @@ static void a_save_becomes_global_on_all_hosts(void **state)
 
 /* ---- sums ---- */
 
-/* Has sums kept, in a new run. */
-static struct job *job_open_parity(uint32_t hosts, uint32_t replicas)
-{
-	struct job *job = job_open(hosts, replicas);
-
-	for (uint32_t i = 0; i < hosts; i++) {
-		replicator_use_parity(job->replicators[i]);
-	}
-	job->map.run++;
-	for (uint32_t i = 0; i < hosts; i++) {
-		set_map(job, i);
-	}
-	return job;
-}
-
 /* Expects that a sum is what its group's parts add up to. */
 static void expect_sum(struct job *job, uint64_t number, const struct place_group *group,
 	uint32_t row)
@@ -318,7 +315,7 @@ static void expect_sums(struct job *job, uint64_t number, uint32_t m)
 static void sums_become_global_on_all_hosts(void **state)
 {
 	for (uint32_t m = 1; m <= 3; m++) {
-		struct job *job = job_open_parity(4, m);
+		struct job *job = job_start(4, m, true);
 
 		for (uint64_t number = 1; number <= 4; number++) {
 			struct peer_save save = save_of(job, number);
@@ -337,7 +334,7 @@ static void sums_become_global_on_all_hosts(void **state)
 /* With too few hosts, replicas are held as ever. */
 static void few_hosts_keep_replicas(void **state)
 {
-	struct job *job = job_open_parity(3, 1);
+	struct job *job = job_start(3, 1, true);
 
 	offer_all(job, 1);
 	WITHIN(WITHIN_LONG_S, is_global(job, 1));
@@ -348,7 +345,7 @@ static void few_hosts_keep_replicas(void **state)
 /* A part that is withdrawn after some of it was added: the next save is summed up anew. */
 static void a_torn_part_does_not_spoil_the_next_sum(void **state)
 {
-	struct job *job = job_open_parity(4, 1);
+	struct job *job = job_start(4, 1, true);
 	struct part_sample *s;
 
 	s = offer(job, 1, 1, LARGE);
@@ -368,7 +365,7 @@ static void a_torn_part_does_not_spoil_the_next_sum(void **state)
 /* Any call at a holder fails once: the part is sent again, and is in the sum once. */
 static void a_part_that_failed_is_sent_again(void **state)
 {
-	struct job *job = job_open_parity(4, 2);
+	struct job *job = job_start(4, 2, true);
 
 	for (uint64_t nth = 1; nth <= 24; nth++) {
 		fault_arm(nth % 2 == 0 ? "held." : "replicate.read", nth / 2 + 1, ENOMEM, false);
@@ -436,9 +433,7 @@ static void runs_follow_each_other(void **state)
 		assert_int_equal(status_of(job, i).global.run, 0);
 	}
 	job->map.run++;
-	for (uint32_t i = 3; i-- > 0;) {
-		set_map(job, i);
-	}
+	set_maps(job);
 	offer_all(job, 1);
 	WITHIN(WITHIN_LONG_S, is_global(job, 1));
 	expect_replicas(job, 1, 1);
@@ -636,6 +631,35 @@ static void a_host_without_links_is_named(void **state)
 	job_close(job);
 }
 
+/* Sums would wait for parts that never come, and rank 0's host for hosts that send nothing. */
+static void hosts_that_ask_for_different_replicas_are_named(void **state)
+{
+	static const char *const why[] = {
+		"rank 0 has replicas=1, parity=False, and rank 2 has replicas=0, parity=False:",
+		"rank 0 has replicas=1, parity=False, and rank 2 has replicas=1, parity=True:",
+		"rank 0 has replicas=1, parity=False, and rank 2 has replicas=2, parity=False:"};
+	struct job *job = job_open(4, 1);
+
+	for (uint32_t i = 0; i < 3; i++) {
+		job->map.run++;
+		job->map.hosts[1].replicas = i;
+		job->map.hosts[1].parity = i == 1;
+		set_maps(job);
+		offer_all(job, 1);
+		WITHIN(WITHIN_LONG_S, status_of(job, 0).failures == i + 1);
+		assert_non_null(strstr(status_of(job, 0).why, why[i]));
+		within_quiet(0.05);
+		assert_false(is_announced(job, 1));
+		assert_int_equal(status_of(job, 1).failures, 0);
+	}
+	job->map.run++;
+	job->map.hosts[1].replicas = 1;
+	set_maps(job);
+	offer_all(job, 1);
+	WITHIN(WITHIN_LONG_S, is_global(job, 1));
+	job_close(job);
+}
+
 static void a_map_that_cannot_be_is_refused(void **state)
 {
 	struct job *job = job_open(2, 1);
@@ -696,7 +720,7 @@ static void each_call_may_fail(void **state)
 		struct replicator *replicator;
 
 		fault_arm("replicate.", nth, ENOMEM, false);
-		rv = replicator_start(&replicator, job->hosts[0].peers, job->hosts[0].loop, ROOT, 1,
+		rv = replicator_start(&replicator, job->hosts[0].peers, job->hosts[0].loop, ROOT,
 			&err);
 		fault_disarm();
 		assert_true(rv == 0 || (rv == PAWL_ENOMEM && fault_reached(nth)));
@@ -732,6 +756,7 @@ int main(void)
 		cmocka_unit_test(a_peer_that_dies_is_named),
 		cmocka_unit_test(nothing_to_do_is_no_failure),
 		cmocka_unit_test(a_host_without_links_is_named),
+		cmocka_unit_test(hosts_that_ask_for_different_replicas_are_named),
 		cmocka_unit_test(a_map_that_cannot_be_is_refused),
 		cmocka_unit_test(what_waits_ends_at_once),
 		cmocka_unit_test(it_ends_at_any_time),

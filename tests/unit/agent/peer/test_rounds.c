@@ -34,9 +34,9 @@ static struct peer_save save_of(uint64_t run, uint64_t number)
 
 static int announce(uint64_t run, uint64_t number)
 {
-	struct peer_save save = save_of(run, number);
+	struct peer_part part = {.save = save_of(run, number), .world = WORLD};
 
-	return rounds_announce(rounds, ROOT, &save, WORLD, &err);
+	return rounds_announce(rounds, ROOT, &part, &err);
 }
 
 static void report(uint64_t run, uint64_t number, uint32_t first_rank, uint32_t ranks, int code,
@@ -154,9 +154,48 @@ static void what_cannot_be_is_ignored(void **state)
 	OK(await(1, 1));
 }
 
+/* Hosts that count their saves differently: neither is global, and the ranks that are wrong are
+ * named. */
+static void parts_of_another_step_end_the_round(void **state)
+{
+	struct peer_part own = {.save = save_of(1, 5),
+		.step = 50,
+		.tag = "global_step50",
+		.world = WORLD,
+		.ranks = 4};
+	struct peer_part other = own;
+
+	other.first_rank = 4;
+	rounds_begin(rounds, ROOT, 1);
+	for (int wrong = 0; wrong < 2; wrong++) {
+		OK(rounds_announce(rounds, ROOT, &own, &err));
+		rounds_done(rounds, ROOT, &own, 0, NULL);
+		other.step = wrong == 0 ? 60 : 50;
+		snprintf(other.tag, sizeof(other.tag), "%s", wrong == 0 ? own.tag : "best");
+		if (wrong == 1) { /* the round has failed already: the report is kept */
+			rounds_done(rounds, ROOT, &other, PAWL_EIO, "a disk is full");
+			FAILS(PAWL_EIO, await(own.save.run, own.save.number));
+		}
+		rounds_done(rounds, ROOT, &other, 0, NULL);
+		OK(rounds_announce(rounds, ROOT, &own, &err));
+		FAILS(PAWL_EMISMATCH, await(own.save.run, own.save.number));
+		SAYS("rank 4's host has step");
+		SAYS(wrong == 0 ? "step 60 (global_step50)" : "step 50 (best)");
+		SAYS("rank 0's has step 50 (global_step50)");
+		assert_next(own.save, save_of(0, 0));
+		own.save.number++;
+		other.save.number++;
+	}
+	OK(rounds_announce(rounds, ROOT, &own, &err));
+	rounds_done(rounds, ROOT, &own, 0, NULL);
+	own.first_rank = 4;
+	rounds_done(rounds, ROOT, &own, 0, NULL);
+	OK(await(own.save.run, own.save.number));
+}
+
 static void announcing_needs_the_run(void **state)
 {
-	struct peer_save save = save_of(1, 1);
+	struct peer_part part = {.save = save_of(1, 1)};
 
 	FAILS(PAWL_EINVAL, announce(1, 1));
 	rounds_begin(rounds, ROOT, 2);
@@ -167,8 +206,9 @@ static void announcing_needs_the_run(void **state)
 	FAILS(PAWL_EINVAL, announce(2, 2));
 	FAILS(PAWL_EINVAL, announce(0, 0));
 	rounds_begin(rounds, ROOT, 1);
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT, &save, 0, &err));
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT + 1, &save, WORLD, &err));
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT, &part, &err));
+	part.world = WORLD;
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT + 1, &part, &err));
 	OK(announce(1, 1));
 }
 
@@ -224,30 +264,30 @@ static void cancel_lasts_until_the_next_run(void **state)
 static void roots_have_rounds_of_their_own(void **state)
 {
 	struct peer_save save = save_of(9, 1);
-	struct peer_part part = {.save = save, .ranks = 1};
+	struct peer_part part = {.save = save, .world = 1, .ranks = 1};
 
 	for (uint64_t root = 1; root <= ROUNDS_ROOTS_MAX; root++) {
 		rounds_begin(rounds, root, 9);
-		OK(rounds_announce(rounds, root, &save, 1, &err));
+		OK(rounds_announce(rounds, root, &part, &err));
 	}
 	rounds_done(rounds, 5, &part, 0, NULL);
 	OK(rounds_await(rounds, 5, &save, 0, &err));
 	FAILS(PAWL_ETIMEDOUT, rounds_await(rounds, 6, &save, 0, &err));
 	rounds_begin(rounds, 1000, 9); /* one too many */
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, 1000, &save, 1, &err));
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, 1000, &part, &err));
 	rounds_cancel(rounds, 1000);
 	rounds_begin(rounds, 6, 0);
 	rounds_begin(rounds, 1000, 9); /* has its place */
-	OK(rounds_announce(rounds, 1000, &save, 1, &err));
+	OK(rounds_announce(rounds, 1000, &part, &err));
 	FAILS(PAWL_ECANCELED, rounds_await(rounds, 6, &save, 0, &err));
 }
 
 static void many_missing_ranks_are_cut(void **state)
 {
-	struct peer_save save = save_of(1, 1);
+	struct peer_part part = {.save = save_of(1, 1), .world = 500};
 
 	rounds_begin(rounds, ROOT, 1);
-	OK(rounds_announce(rounds, ROOT, &save, 500, &err));
+	OK(rounds_announce(rounds, ROOT, &part, &err));
 	for (uint32_t r = 0; r < 500; r += 2) {
 		report(1, 1, r, 1, 0, NULL);
 	}
@@ -485,6 +525,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_failure_ends_the_round, begin, end),
 		cmocka_unit_test_setup_teardown(a_failed_round_goes_on, begin, end),
 		cmocka_unit_test_setup_teardown(what_cannot_be_is_ignored, begin, end),
+		cmocka_unit_test_setup_teardown(parts_of_another_step_end_the_round, begin, end),
 		cmocka_unit_test_setup_teardown(announcing_needs_the_run, begin, end),
 		cmocka_unit_test_setup_teardown(a_new_run_gives_all_up, begin, end),
 		cmocka_unit_test_setup_teardown(cancel_lasts_until_the_next_run, begin, end),

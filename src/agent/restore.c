@@ -202,7 +202,11 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	job->resolve.has_step = restore->has_step;
 	job->resolve.step = restore->step;
 	root_chosen_keep(root);
-	job->resolve.held_n = root_peers_list(root, &job->resolve.held);
+	if (root_peers_list(root, &job->resolve.held, &job->resolve.held_n, &err) != 0) {
+		persist_job_free(job);
+		refuse_ask(conn, &err);
+		return;
+	}
 	restore->state = RESTORE_RESOLVING;
 	persist_submit(root->storage.thread, job);
 }

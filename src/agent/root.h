@@ -246,9 +246,8 @@ struct root_peers {
 	int64_t since_ns; /* when pending came, monotonic ns */
 	int64_t look_ns;  /* when to look whether the run is over, monotonic ns */
 	/* A restore from the memory of the hosts, from its offer until all ranks here have read. */
-	struct peer_fetch *fetch;                /* NULL: there is none */
-	struct recover_plan *plan;               /* what is restored; owned; NULL: nothing is */
-	struct peer_part listed[ROOT_PARTS_MAX]; /* what root_peers_list has listed */
+	struct peer_fetch *fetch;  /* NULL: there is none */
+	struct recover_plan *plan; /* what is restored; owned; NULL: nothing is */
 };
 
 struct agent_root {
@@ -456,8 +455,10 @@ void root_peers_withdraw(struct agent_root *root, int slot);
 /* The save in a slot cannot become durable any more. Keeps it, since all hosts may restore it
  * together: takes the memory out of the slot, which the ledger is to drop. */
 void root_peers_keep(struct agent_root *root, int slot);
-/* Lists the parts of saves that this host holds, valid until the next call. Returns how many. */
-uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts);
+/* Lists the parts of saves that this host holds. The caller frees *parts, which is NULL if there
+ * are none. */
+int root_peers_list(const struct agent_root *root, struct peer_part **parts, uint32_t *parts_n,
+	struct pawl_err *err);
 /* The ranks go on from this step; newest: it is the newest that all hosts have. */
 void root_peers_restored(struct agent_root *root, uint64_t step, bool newest);
 /* Drops what this host holds of a save. */

@@ -14,6 +14,7 @@
 #include "agent/peer/replicate.h"
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -187,7 +188,7 @@ typedef bool unwanted_fn(const struct agent_root *root, const struct peer_part *
 
 static void drop_if(struct agent_root *root, unwanted_fn *unwanted, uint64_t step)
 {
-	struct peer_part parts[ROOT_PARTS_MAX]; /* the storage thread may be reading peers.listed */
+	struct peer_part parts[ROOT_PARTS_MAX];
 	uint32_t n = root->peers.has_links
 		? held_list(held_of(root), root->peers.root, parts, ROOT_PARTS_MAX)
 		: 0;
@@ -232,11 +233,22 @@ static void drop_outdated(struct agent_root *root, uint64_t step)
 
 void root_peers_restored(struct agent_root *root, uint64_t step, bool newest)
 {
+	const struct peer_save *global = &root->peers.global;
+	struct peer_save *restored = &root->peers.restored;
+	const struct peer_save none = {0};
+	bool known;
+
 	if (!root->peers.has_links) {
 		return;
 	}
-	root->peers.restored =
-		root->peers.plan != NULL ? root->peers.plan->save : (struct peer_save){0};
+	*restored = root->peers.plan != NULL ? root->peers.plan->save : none;
+	/* A global save is at all peers still if the ranks went on from it, or from a newer one of
+	 * its run. */
+	known = global->run != 0 && restored->run == global->run &&
+		restored->number >= global->number;
+	if (root->peers.replicator != NULL) {
+		replicator_set_before(root->peers.replicator, known ? global : &none);
+	}
 	if (newest) { /* a newer save is not whole, and never will be */
 		drop_if(root, is_newer, step);
 	}
@@ -272,12 +284,24 @@ void root_peers_keep(struct agent_root *root, int slot)
 	}
 }
 
-uint32_t root_peers_list(struct agent_root *root, const struct peer_part **parts)
+int root_peers_list(const struct agent_root *root, struct peer_part **parts, uint32_t *parts_n,
+	struct pawl_err *err)
 {
-	*parts = root->peers.listed;
-	return root->peers.has_links
-		? held_list(held_of(root), root->peers.root, root->peers.listed, ROOT_PARTS_MAX)
-		: 0;
+	struct peer_part *list;
+
+	*parts = NULL;
+	*parts_n = 0;
+	if (!root->peers.has_links) {
+		return 0;
+	}
+	list = FAULT_MEM("root.list", calloc(ROOT_PARTS_MAX, sizeof(*list)));
+	if (list == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM,
+			"no memory to list the checkpoints in memory");
+	}
+	*parts = list;
+	*parts_n = held_list(held_of(root), root->peers.root, list, ROOT_PARTS_MAX);
+	return 0;
 }
 
 void root_peers_drop(struct agent_root *root, const struct peer_save *save)

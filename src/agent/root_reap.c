@@ -231,9 +231,7 @@ void root_reap(struct agent_root *root)
 			}
 			break;
 		}
-		if (job->allocated) {
-			free(job);
-		}
+		persist_job_free(job);
 	}
 	while (alerts_take(persist_alerts(root->storage.thread), &alert)) {
 		root_alert(root, &alert);

@@ -35,9 +35,10 @@ int held_add(struct held *held, uint64_t root, const struct peer_part *part,
 
 /*
  * Receives a replica: begin, a record for each rank in order, all bytes of the image in order, end.
- * global: parts of the same first rank that are older than it are dropped first, and so is what was
- * being received of that first rank (its thread gets PAWL_ECANCELED). If two others would stay, one
- * that is not global goes, too. PAWL_ENOMEM: it does not fit the memory that replicas may have,
+ * global: the newest save, perhaps of an earlier run, that is known to be at all peers; run 0:
+ * none. Parts of the same first rank that are older than global are dropped first, and so is what
+ * was being received of that first rank (its thread gets PAWL_ECANCELED). If two others would stay,
+ * one that is not global goes, too. PAWL_ENOMEM: it does not fit the memory that replicas may have,
  * half of what is available; the text names both sizes. PAWL_ECORRUPT: the part's numbers cannot
  * be.
  *

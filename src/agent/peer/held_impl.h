@@ -126,16 +126,17 @@ void held_free_all(struct held_part *dead);
 /* Cancels the replica at *at, and takes it out of the list; its memory is free on return. With
  * held.lock. */
 void held_in_cancel(struct held_in **at);
-/* Whether a part is of no more use when another comes, since all of global is at its peers. Runs
- * have no order: that of what comes now is the newest. */
+/* Whether a part is of no more use when another comes, since all of global, perhaps of an earlier
+ * run, is at its peers. Runs have no order, but that the run of what comes is the newest. */
 bool held_is_older(const struct peer_part *info, const struct peer_part *comes,
 	const struct peer_save *global);
-/* Whether one save goes rather than another, if too many are complete when another comes; neither
- * is global. Of the run of what comes these are saves that were given up: the oldest goes. Else all
- * are of before the ranks began anew, and they went on from the oldest that was whole everywhere:
- * the newest goes. */
-bool held_goes_before(const struct peer_save *save, const struct peer_save *other,
-	const struct peer_save *comes);
+/* Whether a part goes rather than another, if too many are complete when a third one comes; neither
+ * is global. A part of the run of what comes is of a save that was given up: it goes first, and of
+ * two, the older one. Parts of earlier runs are from before the ranks began anew, and nobody knows
+ * which is at all peers: the newer one goes, which less likely is. Steps order saves of different
+ * runs; their numbers do not. */
+bool held_goes_before(const struct peer_part *part, const struct peer_part *other,
+	const struct peer_part *comes);
 
 /* ---- sums; held_sum.c ---- */
 

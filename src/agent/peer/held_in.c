@@ -39,15 +39,19 @@ bool held_is_older(const struct peer_part *info, const struct peer_part *comes,
 					     : global->run == comes->save.run;
 }
 
-bool held_goes_before(const struct peer_save *save, const struct peer_save *other,
-	const struct peer_save *comes)
+bool held_goes_before(const struct peer_part *part, const struct peer_part *other,
+	const struct peer_part *comes)
 {
-	bool same_run = save->run == comes->run;
+	const struct peer_save *save = &part->save;
+	bool same_run = save->run == comes->save.run;
 
-	if (same_run != (other->run == comes->run)) {
+	if (same_run != (other->save.run == comes->save.run)) {
 		return same_run;
 	}
-	return same_run ? save->number < other->number : save->number > other->number;
+	if (save->run != other->save.run) {
+		return part->step > other->step;
+	}
+	return same_run ? save->number < other->save.number : save->number > other->save.number;
 }
 
 /* Whether a part is a replica of the same ranks, or theirs. */
@@ -75,8 +79,7 @@ static struct held_part **find_surplus(struct held *held, uint64_t root,
 		}
 		n++;
 		if (!peer_save_is(save, global) &&
-			(best == NULL ||
-				held_goes_before(save, &(*best)->info.save, &comes->save))) {
+			(best == NULL || held_goes_before(&(*at)->info, &(*best)->info, comes))) {
 			best = at;
 		}
 	}

@@ -180,9 +180,7 @@ static struct held_sum *find_surplus(const struct held *held, const struct held_
 		}
 		n++;
 		if (!peer_save_is(&sum->info.save, global) &&
-			(best == NULL ||
-				held_goes_before(&sum->info.save, &best->info.save,
-					&comes->info.save))) {
+			(best == NULL || held_goes_before(&sum->info, &best->info, &comes->info))) {
 			best = sum;
 		}
 	}

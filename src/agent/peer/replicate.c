@@ -394,6 +394,7 @@ int replicator_set_map(struct replicator *replicator, const struct peer_map *map
 	replicator->leads = leads;
 	replicator->epoch++;
 	replicator->newest = 0;
+	replicator->before = (struct peer_save){0};
 	replicator->status.global = (struct peer_save){0};
 	replicator->status.why[0] = '\0';
 	if (map) {
@@ -410,6 +411,13 @@ int replicator_set_map(struct replicator *replicator, const struct peer_map *map
 	}
 	free_offers(unused);
 	return 0;
+}
+
+void replicator_set_before(struct replicator *replicator, const struct peer_save *before)
+{
+	pthread_mutex_lock(&replicator->lock);
+	replicator->before = *before;
+	pthread_mutex_unlock(&replicator->lock);
 }
 
 /* Whether a save of this run is to be sent. The caller holds the lock. */

@@ -42,6 +42,10 @@ void replicator_stop(struct replicator *replicator);
  * the leader's status says which hosts differ. */
 int replicator_set_map(struct replicator *replicator, const struct peer_map *map,
 	struct pawl_err *err);
+/* The newest save of earlier runs that is known to be at all peers, and of which the ranks have
+ * lost nothing since; run 0: none is known, as after each replicator_set_map. Other hosts learn it
+ * from the leader, and keep their replicas of it until a save of the run in force is global. */
+void replicator_set_before(struct replicator *replicator, const struct peer_save *before);
 /* A save of the run in force is committed here, in this slot; ranks has part->ranks entries. */
 int replicator_offer(struct replicator *replicator, int slot, const struct peer_part *part,
 	const struct replicate_rank *ranks, struct pawl_err *err);

@@ -49,7 +49,8 @@ struct replicate_turn {
 	struct peer_parity parity;  /* place in the first sum; k 0: replicas are held */
 	struct peer_save announced; /* newest announced save that this host knows */
 	struct peer_save sent;      /* newest save of which all peers have this host's part */
-	struct peer_save global;    /* newest global save of the run; run 0: none */
+	/* Newest global save of the run; of an earlier one until there is one; run 0: none. */
+	struct peer_save global;
 	bool again;                 /* the announced save failed, and may be announced again */
 	struct peer_msg report;     /* PEER_DONE that the leader has not taken yet; kind 0: none */
 	uint64_t superseded_number; /* number of the last save that a newer one has stopped */
@@ -62,12 +63,13 @@ struct replicator {
 	struct loop *loop;
 	uint64_t root;
 	pthread_t thread;
-	pthread_mutex_t lock;   /* guards what is marked "lock", and the fields of offers */
-	pthread_cond_t changed; /* stop, epoch or offers changed */
-	bool stop;              /* lock: the thread is to end */
-	uint64_t epoch;         /* lock: counts calls of replicator_set_map */
-	bool leads;             /* lock: this host is the leader of the run in force */
-	struct peer_map map;    /* lock: hosts of the run in force; run 0: none */
+	pthread_mutex_t lock;    /* guards what is marked "lock", and the fields of offers */
+	pthread_cond_t changed;  /* stop, epoch or offers changed */
+	bool stop;               /* lock: the thread is to end */
+	uint64_t epoch;          /* lock: counts calls of replicator_set_map */
+	bool leads;              /* lock: this host is the leader of the run in force */
+	struct peer_map map;     /* lock: hosts of the run in force; run 0: none */
+	struct peer_save before; /* lock: see replicator_set_before */
 	struct offer *offers[ARENA_SLOTS]; /* lock: saves of that run by slot; NULL: none */
 	uint64_t newest;                   /* lock: number of the newest save offered in it */
 	struct replicate_status status;    /* lock */

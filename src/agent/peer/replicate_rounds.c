@@ -238,7 +238,8 @@ static int lead_save(struct replicator *replicator, const struct offer *offer, s
 {
 	struct rounds *rounds = peers_rounds(replicator->peers);
 	const struct peer_save *save = &offer->part.save;
-	int rv = rounds_announce(rounds, replicator->root, &offer->part, err);
+	int rv = rounds_announce(rounds, replicator->root, &offer->part, &replicator->turn.global,
+		err);
 
 	if (rv != 0) {
 		return rv;
@@ -246,6 +247,18 @@ static int lead_save(struct replicator *replicator, const struct offer *offer, s
 	rv = send_part(replicator, offer, err);
 	rounds_done(rounds, replicator->root, &offer->part, rv, rv == 0 ? "" : err->msg);
 	return rv == 0 ? await_round(replicator, save, err) : rv;
+}
+
+/* Until a save of this run is global, one of an earlier run may be known to be. */
+static void find_before(struct replicator *replicator)
+{
+	struct replicate_turn *turn = &replicator->turn;
+
+	if (turn->global.run != turn->map.run) {
+		pthread_mutex_lock(&replicator->lock);
+		turn->global = replicator->before;
+		pthread_mutex_unlock(&replicator->lock);
+	}
 }
 
 /* Leads one round. */
@@ -262,6 +275,7 @@ static void lead(struct replicator *replicator)
 		return;
 	}
 	turn->announced = offer->part.save;
+	find_before(replicator);
 	rv = lead_save(replicator, offer, &err);
 	replicate_release(replicator, offer);
 	turn->again = rv != 0 && rv != PAWL_ENOTSUP && rv != PAWL_EMISMATCH;
@@ -396,6 +410,21 @@ static void keep_unreached(struct replicator *replicator, const struct pawl_err 
 	replicate_pause(replicator, times_ns(TIME_PEER_RETRY));
 }
 
+/* Takes the newest global save that the leader knows. */
+static void take_global(struct replicator *replicator, const struct peer_save *global)
+{
+	struct replicate_turn *turn = &replicator->turn;
+	bool has_one = turn->global.run == turn->map.run;
+
+	if (global->run == turn->map.run) {
+		if (!has_one || global->number > turn->global.number) {
+			set_global(replicator, global);
+		}
+	} else if (global->run != 0 && !has_one) {
+		turn->global = *global; /* an earlier run's */
+	}
+}
+
 /* Asks the leader once, and does what its answer asks for. */
 static void follow(struct replicator *replicator)
 {
@@ -413,9 +442,7 @@ static void follow(struct replicator *replicator)
 		set_why(replicator, false, "");
 	}
 	turn->leader_failures = 0;
-	if (reply.global.run == turn->map.run && reply.global.number > turn->global.number) {
-		set_global(replicator, &reply.global);
-	}
+	take_global(replicator, &reply.global);
 	if (reply.save.run != turn->map.run && reply.save.run != 0) {
 		/* The leader is in the run before, or ahead. */
 		replicate_pause(replicator, times_ns(TIME_PEER_RETRY));

@@ -30,7 +30,7 @@ struct round_root {
 	uint64_t run;               /* run in force; 0: none */
 	bool canceled;              /* rounds_cancel, until the next run */
 	struct peer_part announced; /* the leader's part of the save; save.run 0: none */
-	struct peer_save global;    /* run 0: none */
+	struct peer_save global;    /* run 0: none; of an earlier run until this one has one */
 	bool open;                  /* the round of the announced save has not ended */
 	uint32_t missing;           /* ranks whose part is not done */
 	bool *done;                 /* owned; for each rank, whether its part is done */
@@ -176,7 +176,8 @@ static void reopen(struct round_root *entry)
 	}
 }
 
-static int announce(struct round_root *entry, const struct peer_part *part, struct pawl_err *err)
+static int announce(struct round_root *entry, const struct peer_part *part,
+	const struct peer_save *before, struct pawl_err *err)
 {
 	const struct peer_save *save = &part->save;
 	bool *done;
@@ -199,18 +200,19 @@ static int announce(struct round_root *entry, const struct peer_part *part, stru
 	entry->done = done;
 	entry->missing = part->world;
 	entry->announced = *part;
+	entry->global = entry->global.run != 0 ? entry->global : *before;
 	entry->wrong = (struct peer_part){.ranks = 0};
 	entry->open = true;
 	return 0;
 }
 
 int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_part *part,
-	struct pawl_err *err)
+	const struct peer_save *before, struct pawl_err *err)
 {
 	int rv;
 
 	pthread_mutex_lock(&rounds->lock);
-	rv = announce(find(rounds, root), part, err);
+	rv = announce(find(rounds, root), part, before, err);
 	pthread_cond_broadcast(&rounds->changed);
 	pthread_mutex_unlock(&rounds->lock);
 	return rv;

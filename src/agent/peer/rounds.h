@@ -22,11 +22,12 @@ void rounds_close(struct rounds *rounds); /* NULL is fine; nobody may wait */
 /* Leader: a run begins (0: ends): what was announced before is over. */
 void rounds_begin(struct rounds *rounds, uint64_t root, uint64_t run);
 /* Leader: announces a save of the run in force, of which part is the leader's own: its step, tag
- * and world are those of the save. What was announced before and is not global is given up.
+ * and world are those of the save. before: the newest global save of earlier runs, which is global
+ * until one of this run is; run 0: none. What was announced before and is not global is given up.
  * Announcing a save again goes on with its round if that has failed: parts that are done stay so.
  * PAWL_EINVAL: another run is in force, or none. PAWL_ENOMEM. */
 int rounds_announce(struct rounds *rounds, uint64_t root, const struct peer_part *part,
-	struct pawl_err *err);
+	const struct peer_save *before, struct pawl_err *err);
 /* A host's part of a save is done, or failed (code, text), which ends the round. A part that is
  * done and has another step or tag than the save ends it with PAWL_EMISMATCH, also when the save is
  * announced again: hosts that count saves differently do not have this save in common. Reports on

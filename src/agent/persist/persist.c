@@ -49,14 +49,20 @@ static struct persist_job *pop(struct persist_queue *queue)
 	return job;
 }
 
-/* Frees the jobs of a queue. ended: they have results. */
-static void drop_all(struct persist_queue *queue, bool ended)
+void persist_job_free(struct persist_job *job)
+{
+	if (job->kind == PERSIST_RESOLVE) {
+		free(job->result.resolve.plan);
+		job->result.resolve.plan = NULL;
+		free(job->allocated ? job->resolve.held : NULL);
+	}
+	free(job->allocated ? job : NULL);
+}
+
+static void drop_all(struct persist_queue *queue)
 {
 	for (struct persist_job *job; (job = pop(queue));) {
-		if (ended && job->kind == PERSIST_RESOLVE) {
-			free(job->result.resolve.plan);
-		}
-		free(job->allocated ? job : NULL);
+		persist_job_free(job);
 	}
 }
 
@@ -376,6 +382,7 @@ void persist_submit(struct persist *persist, struct persist_job *job)
 	if (job->kind == PERSIST_BEGIN) {
 		agree_cancel(&persist->agree); /* until the thread has come to the job */
 	}
+	memset(&job->result, 0, sizeof(job->result));
 	pthread_mutex_lock(&persist->lock);
 	push(&persist->todo, job);
 	pthread_cond_broadcast(&persist->changed);
@@ -450,8 +457,8 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 		return false;
 	}
 	pthread_join(persist->thread, NULL);
-	drop_all(&persist->todo, false);
-	drop_all(&persist->done, true);
+	drop_all(&persist->todo);
+	drop_all(&persist->done);
 	persist_close_root(persist);
 	free_persist(persist);
 	return true;

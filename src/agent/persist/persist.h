@@ -93,8 +93,9 @@ struct persist_resolve {
 	uint32_t find_rank; /* with find_id: the rank that made the request; the submitter's */
 	bool find_newest;   /* with find_id: the request names no tag; the submitter's */
 	/* Parts of saves that this host has in memory; without find_id, in a job whose ranks span
-	 * hosts, else 0. If there are many, those of the highest steps count. The submitter's. */
-	const struct peer_part *held;
+	 * hosts, else 0. If there are many, those of the highest steps count. The thread may still
+	 * read a list when the ranks have begun anew, so each job has its own: freed with it. */
+	struct peer_part *held;
 	uint32_t held_n; /* number of entries in held */
 };
 
@@ -143,7 +144,7 @@ struct persist_found {
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
 	bool memory; /* the tag is in the memory of the hosts, as plan says */
-	/* With memory: what to fetch, else NULL. Allocated: who reaps the job frees it. */
+	/* With memory: what to fetch, else NULL. Freed with the job, unless it is taken out. */
 	struct recover_plan *plan;
 };
 
@@ -169,7 +170,7 @@ struct persist_job {
 	enum persist_kind kind;
 	char tag[CKPT_TAG_MAX]; /* the tag that the job is about, or "" */
 	uint64_t epoch;         /* epoch of the ranks that the job belongs to; the submitter's */
-	bool allocated;         /* persist_stop frees the job, unless it was reaped */
+	bool allocated;         /* persist_job_free frees the job itself, too */
 	union {                 /* by kind */
 		struct persist_save save;
 		struct persist_stream_begin stream_begin;
@@ -228,6 +229,8 @@ struct alerts *persist_alerts(struct persist *persist);
 bool persist_idle(struct persist *persist);
 /* Returns a finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
+/* Frees what the result of a reaped job owns; with allocated, also the job and its lists. */
+void persist_job_free(struct persist_job *job);
 /*
  * Finishes the current job and drops the rest. Returns false if the thread hangs in a disk for
  * longer than timeout_ms: the thread is then abandoned with all that belongs to it, since the

@@ -561,6 +561,5 @@ static int run_job(struct persist *persist, struct persist_job *job)
 
 void persist_run_job(struct persist *persist, struct persist_job *job)
 {
-	memset(&job->result, 0, sizeof(job->result));
 	job->result.rv = run_job(persist, job);
 }

@@ -654,14 +654,13 @@ static void a_restore_does_not_wait_for_rows(void **state)
 /* The agent leaves before it has taken a plan: under ASan, nothing leaks. */
 static void a_plan_that_nobody_takes_is_freed(void **state)
 {
-	static struct peer_part parts[HOSTS];
-
-	parts[0] = held_part(7, 0);
-	parts[1] = held_part(7, 1);
 	for (uint32_t h = 0; h < HOSTS; h++) {
 		struct persist_job *find = calloc(1, sizeof(*find));
+		struct peer_part *parts = calloc(HOSTS, sizeof(*parts));
 
-		assert_non_null(find);
+		assert_true(find && parts);
+		parts[0] = held_part(7, 0);
+		parts[1] = held_part(7, 1);
 		find->kind = PERSIST_RESOLVE;
 		find->allocated = true;
 		find->resolve.held = parts;

@@ -1,6 +1,7 @@
-/* A save in the memory of several hosts is offered to the ranks only if the records of all of them
- * fit together: hosts have not compared theirs before, unless a tag was written. */
+/* What a restore from the memory of several hosts begins with: the list of what a host holds, and
+ * the records of all ranks, which must fit together. */
 #include "agent/root.h"
+#include "base/fault.h"
 #include "peer_hosts.h"
 #include "seed.h"
 #include "times.h"
@@ -106,6 +107,46 @@ static void stage_it_once_more(struct record_part *shared)
 	shared->hi = shared->size_bytes;
 }
 
+/* The storage thread may still read the list of one restore while the next one makes its own. */
+static void each_restore_has_its_own_list(void **state)
+{
+	const struct peer_save saves[] = {{.run = 7, .number = 3}, {.run = 7, .number = 4}};
+	struct agent_root *root = calloc(1, sizeof(*root));
+	struct host hosts[HOSTS_MAX] = {{0}};
+	struct peer_part *lists[3] = {NULL};
+	struct agent agent = {0};
+	struct peer_map map;
+	uint32_t n;
+
+	assert_non_null(root);
+	hosts_open(hosts, 1, 8, &map);
+	agent.peers = hosts[0].peers;
+	root->agent = &agent;
+	OK(root_peers_list(root, &lists[0], &n, &err)); /* without links */
+	assert_true(lists[0] == NULL && n == 0);
+	root->peers.has_links = true;
+	root->peers.root = ROOT;
+	for (uint32_t i = 0; i < 2; i++) {
+		struct part_sample *s = sample_part(&saves[i], 0, 1, SMALL, false);
+
+		held_drop_others(peers_held(agent.peers), ROOT, NULL);
+		hold_sample(peers_held(agent.peers), s);
+		sample_drop(s);
+		OK(root_peers_list(root, &lists[i], &n, &err));
+		assert_int_equal(n, 1);
+	}
+	assert_int_equal(lists[0][0].save.number, 3);
+	assert_int_equal(lists[1][0].save.number, 4);
+	fault_arm("root.list", 1, ENOMEM, false);
+	FAILS(PAWL_ENOMEM, root_peers_list(root, &lists[2], &n, &err));
+	fault_disarm();
+	assert_true(lists[2] == NULL && n == 0);
+	free(lists[0]);
+	free(lists[1]);
+	host_close(&hosts[0]);
+	free(root);
+}
+
 static void records_that_fit_are_offered(void **state)
 {
 	assert_int_equal(try_offer(change_nothing), FETCH_READY);
@@ -130,6 +171,7 @@ static void records_that_do_not_fit_are_named(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_restore_has_its_own_list),
 		cmocka_unit_test(records_that_fit_are_offered),
 		cmocka_unit_test(records_that_do_not_fit_are_named),
 	};

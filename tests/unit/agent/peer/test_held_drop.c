@@ -51,6 +51,27 @@ static void the_save_that_a_new_run_began_from_stays(void **state)
 	assert_false(has(1, 5, 4));
 }
 
+/* The ranks began anew twice. Numbers of different runs say nothing; the older save is more likely
+ * to be whole everywhere, unless one is known to be. */
+static void saves_of_different_runs_go_by_their_steps(void **state)
+{
+	const struct peer_save six = {.run = 1, .number = 6};
+
+	put(1, 5, 2, &none);
+	put(2, 1, 2, &none);
+	put(3, 1, 2, &none);
+	assert_true(has(1, 5, 2) && has(3, 1, 2));
+	assert_false(has(2, 1, 2));
+	put(1, 5, 4, &none);
+	put(1, 6, 4, &none);
+	put(2, 1, 4, &six); /* this one is known to be at all peers */
+	assert_true(has(1, 6, 4) && has(2, 1, 4));
+	assert_false(has(1, 5, 4));
+	put(2, 2, 4, &six);
+	assert_true(has(1, 6, 4) && has(2, 2, 4));
+	assert_false(has(2, 1, 4));
+}
+
 static void a_part_that_comes_anew_cancels_the_one_under_way(void **state)
 {
 	struct sent *sent = make(1, 5, 2);
@@ -247,6 +268,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(what_is_older_than_global_goes_first, begin, end),
 		cmocka_unit_test_setup_teardown(the_save_that_a_new_run_began_from_stays, begin,
+			end),
+		cmocka_unit_test_setup_teardown(saves_of_different_runs_go_by_their_steps, begin,
 			end),
 		cmocka_unit_test_setup_teardown(a_part_that_comes_anew_cancels_the_one_under_way,
 			begin, end),

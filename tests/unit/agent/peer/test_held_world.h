@@ -64,7 +64,7 @@ static inline struct sent *make(uint64_t run, uint64_t number, uint32_t first_ra
 			.arena_off = OFF_BYTES,
 			.pieces_n = 1,
 			.pieces = &pieces[2]}};
-	struct record record = {.step = 100 * number,
+	struct record record = {.step = 1000 * (run - 1) + 100 * number, /* grows over the runs */
 		.rank = first_rank,
 		.world = WORLD,
 		.parts_n = 2,

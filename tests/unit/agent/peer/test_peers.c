@@ -19,6 +19,7 @@ static const struct peer_part info = {.save = {77, 3},
 	.world = 4,
 	.first_rank = 2,
 	.ranks = 2};
+static const struct peer_save none;
 static uint8_t *image;
 static struct wire_out blob; /* encoded record of the first rank */
 
@@ -347,7 +348,7 @@ static void a_save_is_announced_and_done(void **state)
 	struct peer_msg reply;
 
 	rounds_begin(peers_rounds(there), ROOT, info.save.run);
-	OK(rounds_announce(peers_rounds(there), ROOT, &info, &err));
+	OK(rounds_announce(peers_rounds(there), ROOT, &info, &none, &err));
 	OK(ask_next(link, &round));
 	assert_true(peer_save_is(&round.save, &info.save));
 	assert_int_equal(round.global.run, 0);
@@ -372,7 +373,7 @@ static void a_failed_part_fails_the_round(void **state)
 	struct peer_msg reply;
 
 	rounds_begin(peers_rounds(there), ROOT, info.save.run);
-	OK(rounds_announce(peers_rounds(there), ROOT, &info, &err));
+	OK(rounds_announce(peers_rounds(there), ROOT, &info, &none, &err));
 	OK(peer_link_call(link, &done, PEER_OK, &reply, &err));
 	FAILS(PAWL_ENOMEM, rounds_await(peers_rounds(there), ROOT, &info.save, 1, &err));
 	SAYS("no memory at rank 2");

@@ -440,6 +440,35 @@ static void runs_follow_each_other(void **state)
 	job_close(job);
 }
 
+/* Save 2 was global when the ranks began anew, and they went on from it. Rank 0's host knows; the
+ * others learn it, and drop save 1 rather than save 2. */
+static void a_new_run_keeps_what_was_global(void **state)
+{
+	struct job *job = job_open(3, 1);
+	struct peer_save first = save_of(job, 1);
+	struct peer_save second = save_of(job, 2);
+
+	offer_all(job, 1);
+	WITHIN(WITHIN_LONG_S, is_global(job, 1));
+	offer_all(job, 2);
+	WITHIN(WITHIN_LONG_S, is_global(job, 2));
+	job->map.run++;
+	set_maps(job);
+	replicator_set_before(job->replicators[0], &second);
+	for (uint64_t number = 1; number <= 2; number++) {
+		offer_all(job, number);
+		WITHIN(WITHIN_LONG_S, is_global(job, number));
+		for (uint32_t i = 0; i < 3; i++) {
+			uint32_t peers[PLACE_REPLICAS_MAX];
+
+			place_replicas(&job->map, i, 1, peers);
+			assert_false(holds(job, peers[0], &first, i * RANKS));
+			assert_int_equal(holds(job, peers[0], &second, i * RANKS), number == 1);
+		}
+	}
+	job_close(job);
+}
+
 /* ---- saves that make way ---- */
 
 static void no_byte_of_a_withdrawn_slot_is_sent(void **state)
@@ -747,6 +776,7 @@ int main(void)
 		cmocka_unit_test(the_loop_is_woken),
 		cmocka_unit_test(a_save_waits_for_its_commit_on_all_hosts),
 		cmocka_unit_test(runs_follow_each_other),
+		cmocka_unit_test(a_new_run_keeps_what_was_global),
 		cmocka_unit_test(no_byte_of_a_withdrawn_slot_is_sent),
 		cmocka_unit_test(a_save_that_does_not_come_is_given_up),
 		cmocka_unit_test(saves_that_come_too_fast_are_reported),

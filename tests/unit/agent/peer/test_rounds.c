@@ -32,11 +32,13 @@ static struct peer_save save_of(uint64_t run, uint64_t number)
 	return (struct peer_save){.run = run, .number = number};
 }
 
+static const struct peer_save none;
+
 static int announce(uint64_t run, uint64_t number)
 {
 	struct peer_part part = {.save = save_of(run, number), .world = WORLD};
 
-	return rounds_announce(rounds, ROOT, &part, &err);
+	return rounds_announce(rounds, ROOT, &part, &none, &err);
 }
 
 static void report(uint64_t run, uint64_t number, uint32_t first_rank, uint32_t ranks, int code,
@@ -154,6 +156,24 @@ static void what_cannot_be_is_ignored(void **state)
 	OK(await(1, 1));
 }
 
+/* A new run knows what was global in the one before, until it has a global save itself. */
+static void a_global_save_of_an_earlier_run_counts(void **state)
+{
+	struct peer_part part = {.save = save_of(2, 1), .world = WORLD, .ranks = WORLD};
+	struct peer_save before = save_of(1, 6);
+
+	rounds_begin(rounds, ROOT, 2);
+	OK(rounds_announce(rounds, ROOT, &part, &before, &err));
+	assert_next(save_of(2, 1), save_of(1, 6));
+	rounds_done(rounds, ROOT, &part, 0, NULL);
+	assert_next(save_of(2, 1), save_of(2, 1));
+	part.save.number = 2;
+	OK(rounds_announce(rounds, ROOT, &part, &before, &err));
+	assert_next(save_of(2, 2), save_of(2, 1));
+	rounds_begin(rounds, ROOT, 3);
+	assert_next(save_of(0, 0), save_of(0, 0));
+}
+
 /* Hosts that count their saves differently: neither is global, and the ranks that are wrong are
  * named. */
 static void parts_of_another_step_end_the_round(void **state)
@@ -168,7 +188,7 @@ static void parts_of_another_step_end_the_round(void **state)
 	other.first_rank = 4;
 	rounds_begin(rounds, ROOT, 1);
 	for (int wrong = 0; wrong < 2; wrong++) {
-		OK(rounds_announce(rounds, ROOT, &own, &err));
+		OK(rounds_announce(rounds, ROOT, &own, &none, &err));
 		rounds_done(rounds, ROOT, &own, 0, NULL);
 		other.step = wrong == 0 ? 60 : 50;
 		snprintf(other.tag, sizeof(other.tag), "%s", wrong == 0 ? own.tag : "best");
@@ -177,7 +197,7 @@ static void parts_of_another_step_end_the_round(void **state)
 			FAILS(PAWL_EIO, await(own.save.run, own.save.number));
 		}
 		rounds_done(rounds, ROOT, &other, 0, NULL);
-		OK(rounds_announce(rounds, ROOT, &own, &err));
+		OK(rounds_announce(rounds, ROOT, &own, &none, &err));
 		FAILS(PAWL_EMISMATCH, await(own.save.run, own.save.number));
 		SAYS("rank 4's host has step");
 		SAYS(wrong == 0 ? "step 60 (global_step50)" : "step 50 (best)");
@@ -186,7 +206,7 @@ static void parts_of_another_step_end_the_round(void **state)
 		own.save.number++;
 		other.save.number++;
 	}
-	OK(rounds_announce(rounds, ROOT, &own, &err));
+	OK(rounds_announce(rounds, ROOT, &own, &none, &err));
 	rounds_done(rounds, ROOT, &own, 0, NULL);
 	own.first_rank = 4;
 	rounds_done(rounds, ROOT, &own, 0, NULL);
@@ -206,9 +226,9 @@ static void announcing_needs_the_run(void **state)
 	FAILS(PAWL_EINVAL, announce(2, 2));
 	FAILS(PAWL_EINVAL, announce(0, 0));
 	rounds_begin(rounds, ROOT, 1);
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT, &part, &err));
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT, &part, &none, &err));
 	part.world = WORLD;
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT + 1, &part, &err));
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, ROOT + 1, &part, &none, &err));
 	OK(announce(1, 1));
 }
 
@@ -268,17 +288,17 @@ static void roots_have_rounds_of_their_own(void **state)
 
 	for (uint64_t root = 1; root <= ROUNDS_ROOTS_MAX; root++) {
 		rounds_begin(rounds, root, 9);
-		OK(rounds_announce(rounds, root, &part, &err));
+		OK(rounds_announce(rounds, root, &part, &none, &err));
 	}
 	rounds_done(rounds, 5, &part, 0, NULL);
 	OK(rounds_await(rounds, 5, &save, 0, &err));
 	FAILS(PAWL_ETIMEDOUT, rounds_await(rounds, 6, &save, 0, &err));
 	rounds_begin(rounds, 1000, 9); /* one too many */
-	FAILS(PAWL_EINVAL, rounds_announce(rounds, 1000, &part, &err));
+	FAILS(PAWL_EINVAL, rounds_announce(rounds, 1000, &part, &none, &err));
 	rounds_cancel(rounds, 1000);
 	rounds_begin(rounds, 6, 0);
 	rounds_begin(rounds, 1000, 9); /* has its place */
-	OK(rounds_announce(rounds, 1000, &part, &err));
+	OK(rounds_announce(rounds, 1000, &part, &none, &err));
 	FAILS(PAWL_ECANCELED, rounds_await(rounds, 6, &save, 0, &err));
 }
 
@@ -287,7 +307,7 @@ static void many_missing_ranks_are_cut(void **state)
 	struct peer_part part = {.save = save_of(1, 1), .world = 500};
 
 	rounds_begin(rounds, ROOT, 1);
-	OK(rounds_announce(rounds, ROOT, &part, &err));
+	OK(rounds_announce(rounds, ROOT, &part, &none, &err));
 	for (uint32_t r = 0; r < 500; r += 2) {
 		report(1, 1, r, 1, 0, NULL);
 	}
@@ -525,6 +545,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_failure_ends_the_round, begin, end),
 		cmocka_unit_test_setup_teardown(a_failed_round_goes_on, begin, end),
 		cmocka_unit_test_setup_teardown(what_cannot_be_is_ignored, begin, end),
+		cmocka_unit_test_setup_teardown(a_global_save_of_an_earlier_run_counts, begin, end),
 		cmocka_unit_test_setup_teardown(parts_of_another_step_end_the_round, begin, end),
 		cmocka_unit_test_setup_teardown(announcing_needs_the_run, begin, end),
 		cmocka_unit_test_setup_teardown(a_new_run_gives_all_up, begin, end),

@@ -152,7 +152,8 @@ struct pawl_err;
 		"How long rank 0's host waits for the next save to make durable before it "        \
 		"answers a host that asks for it.")                                                \
 	X(PEER_RETRY, "peer_retry", 1 * NS_PER_S, INNER,                                           \
-		"Before a replica that failed is tried again.")                                    \
+		"Before a replica that failed is tried again, and before a host that failed in "   \
+		"a restore is asked again.")                                                       \
 	X(PERSIST_ROWS, "persist_rows", 1 * NS_PER_S, INNER,                                       \
 		"How long rows of the history wait for more rows before they are written.")        \
 	X(ROOTLOCK_WAIT, "rootlock_wait", 2 * NS_PER_S, SEEN,                                      \

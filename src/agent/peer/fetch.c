@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "ckpt/format/pieces.h"
 #include "io/loop.h"
 
@@ -61,14 +62,38 @@ static void drop(struct fetch_queue *queue, const void *user, bool all)
 
 /* ---- the thread ---- */
 
+/* The caller holds the lock. */
+static bool is_interrupted(const struct peer_fetch *fetch)
+{
+	return fetch->stop || (fetch->current && fetch->current->forgotten);
+}
+
 bool fetch_interrupted(struct peer_fetch *fetch)
 {
 	bool interrupted;
 
 	pthread_mutex_lock(&fetch->lock);
-	interrupted = fetch->stop || (fetch->current && fetch->current->forgotten);
+	interrupted = is_interrupted(fetch);
 	pthread_mutex_unlock(&fetch->lock);
 	return interrupted;
+}
+
+bool fetch_await_lost(struct peer_fetch *fetch)
+{
+	int64_t due_ns = clock_add_ns(clock_mono_ns(), times_ns(TIME_PEER_RETRY));
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	bool lost = false;
+	bool go_on;
+
+	for (uint32_t i = 0; i < fetch->map->n; i++) {
+		lost = lost || fetch->hosts[i].lost;
+	}
+	pthread_mutex_lock(&fetch->lock);
+	while ((go_on = lost && !is_interrupted(fetch)) &&
+		pthread_cond_timedwait(&fetch->changed, &fetch->lock, &due) == 0) {
+	}
+	pthread_mutex_unlock(&fetch->lock);
+	return go_on;
 }
 
 struct fetch_part *fetch_find(struct peer_fetch *fetch, uint32_t rank)
@@ -354,6 +379,7 @@ void peer_fetch_forget(struct peer_fetch *fetch, const void *user)
 	drop(&fetch->ended, user, false);
 	if (fetch->current && fetch->current->done.user == user) {
 		fetch->current->forgotten = true;
+		pthread_cond_broadcast(&fetch->changed);
 	}
 	pthread_mutex_unlock(&fetch->lock);
 }

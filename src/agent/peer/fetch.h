@@ -3,7 +3,13 @@
  * an arena for each rank of the job, laid out as that rank's record says, and filled piece by piece
  * on request. All arenas lie in one memfd, of which only what was filled takes memory. Every piece
  * is verified as it comes; one that is damaged, or whose host is gone, is fetched from the next
- * host that holds it, and rebuilt from sums (parity.h) if none is left.
+ * host that holds it, and rebuilt from sums (parity.h) if none is left. Hosts that failed are asked
+ * once more after TIME_PEER_RETRY before a request fails: else one failure would cost all hosts the
+ * save.
+ *
+ * What is brought takes at most seven eighths of the memory that is available when the fetch
+ * begins. It fails with PAWL_ENOMEM, and names both sizes, before it takes more: at once if what
+ * the ranks here have staged does not fit, else at the request that does not.
  *
  * A thread does the work. Functions are for the loop's thread and never block.
  */
@@ -35,8 +41,8 @@ struct peer_fetch_rank {
 
 /* A request that has ended. */
 struct peer_fetch_done {
-	void *user;          /* as given with the request */
-	int rv;              /* 0, or PAWL_E code: no host has the bytes as they were */
+	void *user; /* as given with the request */
+	int rv;     /* 0, or PAWL_E code: no host has the bytes as they were, or they do not fit */
 	struct pawl_err err; /* filled if rv != 0 */
 };
 

@@ -71,7 +71,7 @@ struct peer_fetch {
 	uint32_t parts_n;
 	pthread_t thread;
 	pthread_mutex_t lock;                    /* guards what is marked "lock" */
-	pthread_cond_t changed;                  /* stop or todo changed */
+	pthread_cond_t changed;                  /* stop, todo or a request's forgotten changed */
 	bool stop;                               /* lock: the thread is to end */
 	enum peer_fetch_state state;             /* lock */
 	struct pawl_err err;                     /* lock: why the state is FETCH_FAILED */
@@ -80,9 +80,11 @@ struct peer_fetch {
 	struct fetch_request *current;           /* lock: the request in progress, or NULL */
 	struct fetch_host hosts[PEER_HOSTS_MAX]; /* by index in map */
 	struct fetch_own *ranks;                 /* world entries; constant once ready */
-	int fd;              /* memory of all arenas, -1: none yet; constant once ready */
-	uint64_t size_bytes; /* size of that memory; constant once ready */
-	uint8_t *piece;      /* thread's: CKPT_CHUNK bytes, the piece that is being received */
+	int fd;                 /* memory of all arenas, -1: none yet; constant once ready */
+	uint64_t size_bytes;    /* size of that memory; constant once ready */
+	uint64_t most_bytes;    /* thread's: bytes that may be brought, see fetch.h */
+	uint64_t brought_bytes; /* thread's: bytes of all pieces that are there */
+	uint8_t *piece;         /* thread's: CKPT_CHUNK bytes, the piece that is being received */
 	uint8_t *rows; /* thread's: FETCH_ROW_BYTES for each of rows_n rows; NULL until needed */
 	uint32_t rows_n;
 };
@@ -118,15 +120,20 @@ struct fetch_run {
 /* Whether the thread is to drop what it does: the fetch ends, or the request in progress is
  * forgotten. */
 bool fetch_interrupted(struct peer_fetch *fetch);
+/* Waits for TIME_PEER_RETRY if a host was lost, which may come back meanwhile. Returns whether
+ * there is one; false, at once, if the thread is interrupted. */
+bool fetch_await_lost(struct peer_fetch *fetch);
 /* Returns the part that has a rank, below world; NULL: none has. */
 struct fetch_part *fetch_find(struct peer_fetch *fetch, uint32_t rank);
 
-/* ---- peer_fetch_open.c ---- */
+/* ---- fetch_open.c ---- */
 
 /* Gets the records of all ranks and makes the memory. */
 int fetch_get_records(struct peer_fetch *fetch, struct pawl_err *err);
 /* Frees what that has made. */
 void fetch_drop_records(struct peer_fetch *fetch);
+/* Checks that more bytes may be brought: PAWL_ENOMEM. */
+int fetch_check_room(const struct peer_fetch *fetch, uint64_t more_bytes, struct pawl_err *err);
 
 /* ---- fetch_read.c ---- */
 

@@ -20,6 +20,8 @@
 #include <unistd.h>
 
 #define FETCH_BYTES_MAX (1ull << 56) /* bytes of all arenas; a save beyond is refused */
+#define LEFT_TO_OTHERS  8u           /* one of so many parts of the available memory is left */
+#define MIB             ((uint64_t)1 << 20)
 
 static void drop_part(struct peer_fetch *fetch, struct fetch_part *part)
 {
@@ -226,8 +228,53 @@ static int get_part(struct peer_fetch *fetch, struct fetch_part *part,
 
 /* ---- memory ---- */
 
+static void set_most(struct peer_fetch *fetch)
+{
+	struct tier_limits limits = {.asked = 0};
+	uint64_t available;
+
+	tier_limits_read(&limits);
+	available = limits.available < limits.cgroup ? limits.available : limits.cgroup;
+	fetch->most_bytes = available - available / LEFT_TO_OTHERS;
+}
+
+int fetch_check_room(const struct peer_fetch *fetch, uint64_t more_bytes, struct pawl_err *err)
+{
+	uint64_t left_bytes = fetch->most_bytes - fetch->brought_bytes;
+
+	return more_bytes <= left_bytes
+		? 0
+		: pawl_err_set(err, PAWL_ENOMEM,
+			  "step %" PRIu64 " does not fit the memory of this host: %" PRIu64
+			  " MiB are to be brought here, and %" PRIu64
+			  " MiB of what is available may be used",
+			  fetch->plan->step, (more_bytes + MIB - 1) / MIB, left_bytes / MIB);
+}
+
+/* Returns the bytes that the ranks of this host have staged, which they are going to read. */
+static uint64_t count_own(struct peer_fetch *fetch)
+{
+	const struct peer_host *own = &fetch->map->hosts[fetch->map->own];
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < own->ranks && own->first_rank + i < fetch->world; i++) {
+		const struct fetch_part *part = fetch_find(fetch, own->first_rank + i);
+		const struct record *record =
+			part ? &part->records[own->first_rank + i - part->first_rank] : NULL;
+
+		for (uint32_t p = 0; record && p < record->parts_n; p++) {
+			for (uint32_t k = 0; k < record->parts[p].pieces_n; k++) {
+				bytes += record->parts[p].pieces[k].len_bytes;
+			}
+		}
+	}
+	return bytes;
+}
+
 static int make_memory(struct peer_fetch *fetch, struct pawl_err *err)
 {
+	int rv;
+
 	for (uint32_t i = 0; i < fetch->world; i++) {
 		struct peer_fetch_rank *rank = &fetch->ranks[i].given;
 
@@ -238,6 +285,11 @@ static int make_memory(struct peer_fetch *fetch, struct pawl_err *err)
 				"the arenas of %" PRIu32 " ranks have more than %llu bytes",
 				fetch->world, FETCH_BYTES_MAX);
 		}
+	}
+	set_most(fetch);
+	rv = fetch_check_room(fetch, count_own(fetch), err);
+	if (rv != 0) {
+		return rv;
 	}
 	fetch->fd = FAULT_SYS("fetch.create", memfd_create("pawl-fetch", MFD_CLOEXEC));
 	if (fetch->fd < 0) {
@@ -250,6 +302,20 @@ static int make_memory(struct peer_fetch *fetch, struct pawl_err *err)
 	return 0;
 }
 
+/* Gets the records of a part from the first of its sources that has them. */
+static int try_sources(struct peer_fetch *fetch, struct fetch_part *part, struct pawl_err *err)
+{
+	int rv = PAWL_ENOENT;
+
+	for (uint32_t s = 0; rv != 0 && s < part->sources_n + part->sums_n; s++) {
+		rv = get_part(fetch, part, &part->sources[s], err);
+		if (rv != 0 && fetch_interrupted(fetch)) {
+			break;
+		}
+	}
+	return rv;
+}
+
 int fetch_get_records(struct peer_fetch *fetch, struct pawl_err *err)
 {
 	int rv = 0;
@@ -257,12 +323,12 @@ int fetch_get_records(struct peer_fetch *fetch, struct pawl_err *err)
 	for (uint32_t i = 0; rv == 0 && i < fetch->parts_n; i++) {
 		struct fetch_part *part = &fetch->parts[i];
 
-		rv = PAWL_ENOENT;
-		for (uint32_t s = 0; rv != 0 && s < part->sources_n + part->sums_n; s++) {
-			rv = get_part(fetch, part, &part->sources[s], err);
-			if (rv != 0 && fetch_interrupted(fetch)) {
-				return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
-			}
+		rv = try_sources(fetch, part, err);
+		if (rv != 0 && fetch_await_lost(fetch)) {
+			rv = try_sources(fetch, part, err);
+		}
+		if (rv != 0 && fetch_interrupted(fetch)) {
+			return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
 		}
 		if (rv != 0) {
 			pawl_err_prefix(err, rv,

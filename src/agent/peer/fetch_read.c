@@ -200,6 +200,7 @@ static int end_piece(struct fetch_run *run, const uint8_t *bytes, struct pawl_er
 	} else {
 		rv = write_piece(run, bytes, err);
 		if (rv == 0) {
+			run->fetch->brought_bytes += run->piece.len_bytes;
 			run->part->there[run->index / 8] |= (uint8_t)(1u << run->index % 8);
 		}
 	}
@@ -335,12 +336,18 @@ static void set_end(struct fetch_run *run, uint64_t end)
 	}
 }
 
+/* Places a run in front of the piece that has the byte at off of the image. */
+static void begin_run(struct fetch_run *run, uint64_t off)
+{
+	image_find(&run->part->image, off, &run->at);
+	run->index = run->part->pieces_before[run->at.part] + run->at.piece;
+}
+
 int fetch_bring_from(struct fetch_run *run, uint64_t off, uint64_t end, struct pawl_err *err)
 {
 	int rv = 0;
 
-	image_find(&run->part->image, off, &run->at);
-	run->index = run->part->pieces_before[run->at.part] + run->at.piece;
+	begin_run(run, off);
 	while (rv == 0 && find_missing(run, end)) {
 		if (fetch_interrupted(run->fetch)) {
 			return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
@@ -409,23 +416,45 @@ static bool try_rebuild(struct peer_fetch *fetch, struct fetch_part *part, uint6
 	return false;
 }
 
+/* Returns the bytes that are missing of [off, end) of the image of a part. */
+static uint64_t count_missing(struct fetch_part *part, uint64_t off, uint64_t end)
+{
+	struct fetch_run run = {.part = part};
+	uint64_t bytes = 0;
+
+	begin_run(&run, off);
+	while (find_missing(&run, end)) {
+		bytes += run.piece.len_bytes;
+		run.index++;
+	}
+	return bytes;
+}
+
 int fetch_bring(struct peer_fetch *fetch, const struct fetch_request *request, struct pawl_err *err)
 {
 	struct fetch_part *part = fetch_find(fetch, request->rank);
 	struct pawl_err last = {0};
 	uint64_t off;
 	uint64_t end;
+	int rv;
 
 	image_range(&part->image, request->rank - part->first_rank, request->part, request->lo,
 		request->hi, &off, &end);
 	if (off >= end) {
 		return 0;
 	}
+	rv = fetch_check_room(fetch, count_missing(part, off, end), err);
+	if (rv != 0) {
+		return rv;
+	}
 	/* Hosts that were lost come last: they may have come back. */
 	if (!try_sources(fetch, part, false, off, end, &last) &&
-		!try_rebuild(fetch, part, off, end, &last) &&
+		!try_rebuild(fetch, part, off, end, &last) && fetch_await_lost(fetch) &&
 		!try_sources(fetch, part, true, off, end, &last)) {
-		ASSERT(last.code != 0);
+		try_rebuild(fetch, part, off, end, &last);
+	}
+	if (last.code != 0 && fetch_interrupted(fetch)) {
+		return pawl_err_set(err, PAWL_ECANCELED, "the fetch was closed");
 	}
 	if (last.code != 0) {
 		*err = last;

@@ -39,6 +39,18 @@ ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t len_bytes, off_t off)
 	return __real_pwrite64(fd, bytes, len_bytes, off);
 }
 
+/* ---- memory ---- */
+
+static struct tier_limits limits = {.available = UINT64_MAX / 2, .cgroup = UINT64_MAX};
+
+void __wrap_tier_limits_read(struct tier_limits *out);
+
+/* In place of what the system says. */
+void __wrap_tier_limits_read(struct tier_limits *out)
+{
+	*out = limits;
+}
+
 /* ---- what hosts hold ---- */
 
 static struct held *held_of(struct job *job, uint32_t host)
@@ -295,6 +307,46 @@ static void own_memory_comes_first(void **state)
 	close(fd);
 }
 
+/* Returns available memory of which so many bytes, or up to seven more, may be used. */
+static uint64_t memory_for(uint64_t bytes)
+{
+	return bytes + (bytes + 6) / 7;
+}
+
+/* Ranks 0 and 1 have staged their image, and read that. There is room for more, or for less. */
+static void what_does_not_fit_is_refused_before_it_is_there(void **state)
+{
+	struct job *job = job_open(LARGE);
+	uint64_t own = job->parts[0]->image.size_bytes;
+	uint64_t used;
+
+	for (int cgroup = 0; cgroup < 2; cgroup++) {
+		*(cgroup ? &limits.cgroup : &limits.available) = memory_for(own - 8);
+		open_fetch(job);
+		WITHIN(WITHIN_LONG_S, peer_fetch_state(job->fetch, &err) == FETCH_FAILED);
+		assert_int_equal(err.code, PAWL_ENOMEM);
+		SAYS("step 30 does not fit the memory of this host: ");
+		peer_fetch_close(job->fetch);
+		limits = (struct tier_limits){.available = UINT64_MAX / 2, .cgroup = UINT64_MAX};
+	}
+	limits.available = memory_for(own + LARGE);
+	open_ready(job);
+	for (uint32_t rank = 0; rank < RANKS; rank++) {
+		for (uint32_t part = 0; part < PARTS_MAX; part++) {
+			OK(bring(job, rank, part, 0, UINT64_MAX));
+		}
+	}
+	assert_true(memory_used(job) >= own);
+	OK(bring(job, 2, 0, 0, UINT64_MAX));
+	used = memory_used(job);
+	FAILS(PAWL_ENOMEM, bring(job, 2, 1, 0, UINT64_MAX));
+	SAYS("step 30 does not fit the memory of this host: ");
+	assert_int_equal(memory_used(job), used);
+	OK(bring(job, 2, 0, 0, UINT64_MAX)); /* this is there already */
+	limits.available = UINT64_MAX / 2;
+	job_close(job);
+}
+
 /* Nobody holds the save any more when the bytes are asked for again. */
 static void nothing_is_fetched_twice(void **state)
 {
@@ -383,6 +435,33 @@ static void a_lost_host_is_replaced(void **state)
 	OK(reap(job));
 	OK(reap(job));
 	bring_all(job);
+	job_close(job);
+}
+
+/* One failure of the only host that has a part is no reason to give the save up. */
+static void a_host_that_fails_once_is_asked_again(void **state)
+{
+	static const char *const points[] = {"peer.socket", "peer.block", "held.read"};
+	struct job *job = job_make(SMALL);
+
+	for (uint32_t i = 0; i < HOSTS; i++) {
+		hold_own(job, i);
+	}
+	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		int64_t begun_ns = clock_mono_ns();
+
+		if (i == 0) { /* while the records are fetched; then while bytes are */
+			fault_arm(points[i], 1, EMFILE, false);
+			open_ready(job);
+		} else {
+			fault_arm(points[i], 1, EIO, false);
+			OK(bring(job, 2, (uint32_t)i - 1, 0, UINT64_MAX));
+			expect_bytes(job, 2, (uint32_t)i - 1, 0, UINT64_MAX);
+		}
+		assert_true(fault_reached(1));
+		fault_disarm();
+		assert_true(clock_mono_ns() - begun_ns >= times_ns(TIME_PEER_RETRY));
+	}
 	job_close(job);
 }
 
@@ -529,12 +608,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_is_what_was_staged),
 		cmocka_unit_test(only_what_is_asked_for_comes),
+		cmocka_unit_test(what_does_not_fit_is_refused_before_it_is_there),
 		cmocka_unit_test(nothing_is_fetched_twice),
 		cmocka_unit_test(own_memory_comes_first),
 		cmocka_unit_test(damage_is_fetched_elsewhere),
 		cmocka_unit_test(damage_everywhere_is_an_error),
 		cmocka_unit_test(own_damage_is_fetched_elsewhere),
 		cmocka_unit_test(a_lost_host_is_replaced),
+		cmocka_unit_test(a_host_that_fails_once_is_asked_again),
 		cmocka_unit_test(a_save_that_is_gone_fails),
 		cmocka_unit_test(records_that_nobody_has_are_named),
 		cmocka_unit_test(a_host_that_left_the_run_is_passed_over),
@@ -544,7 +625,7 @@ int main(void)
 		cmocka_unit_test(each_call_may_fail),
 	};
 
-	test_times("peer_connect=600,peer_answer=600");
+	test_times("peer_connect=600,peer_answer=600,peer_retry=0.05");
 	rng.state = test_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -461,7 +461,7 @@ int main(void)
 		cmocka_unit_test(each_call_may_fail),
 	};
 
-	test_times("peer_connect=600,peer_answer=600");
+	test_times("peer_connect=600,peer_answer=600,peer_retry=0.05");
 	rng.state = test_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,8 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOUNCES_MAX 32u /* chunks of buffers, where the source needs them */
-
 _Static_assert(CKPT_CHUNK % STORE_ALIGN == 0, "a chunk can be transferred");
 _Static_assert(ZIP_ALIGN_LARGE % STORE_ALIGN == 0, "only the end of a raw file is padded");
 
@@ -62,9 +60,6 @@ int writer_open(struct writer **writer, struct store *store, bool bounce, struct
 	uint32_t depth = store_depth(store);
 	struct writer *w;
 
-	if (bounce && depth > BOUNCES_MAX) {
-		depth = BOUNCES_MAX;
-	}
 	w = FAULT_MEM("writer.open", calloc(1, sizeof(*w) + depth * sizeof(w->slots[0])));
 	if (w == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a writer");

@@ -23,8 +23,8 @@ struct write_source {
 
 struct writer; /* buffers and requests, reused from file to file; one thread */
 
-/* Opens a writer. bounce: whether sources need bounce buffers; up to 32 x CKPT_CHUNK bytes are
- * then allocated, only here. */
+/* Opens a writer. bounce: whether sources need bounce buffers; CKPT_CHUNK bytes for each transfer
+ * that the store takes (store_depth) are then allocated, only here. */
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err);
 void writer_close(struct writer *writer); /* NULL is fine */
 /* Lets files be created by store_resume, in a flat store. */

@@ -187,6 +187,104 @@ static void sources_may_keep_their_own_memory(void **state)
 	written_deinit(&w);
 }
 
+/* ---- transfers in flight ---- */
+
+#define PATIENT_DEPTH 48u
+
+/* A store that ends no transfer before it is asked for one: as a bucket does, which sends nothing
+ * before it has a whole part. */
+struct patient {
+	struct store store;
+	struct store_io *first;
+	struct store_io **last;
+	uint32_t in_flight;
+	uint32_t most; /* in flight at one time */
+};
+
+static int patient_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	*file = (struct store_file *)store;
+	return 0;
+}
+
+static int patient_submit(struct store *store, struct store_io *io, struct pawl_err *err)
+{
+	struct patient *patient = (struct patient *)store;
+
+	io->next = NULL;
+	*patient->last = io;
+	patient->last = &io->next;
+	patient->in_flight++;
+	if (patient->most < patient->in_flight) {
+		patient->most = patient->in_flight;
+	}
+	return 0;
+}
+
+static struct store_io *patient_reap(struct store *store, int timeout_ms)
+{
+	struct patient *patient = (struct patient *)store;
+	struct store_io *io = patient->first;
+
+	if (io != NULL) {
+		patient->first = io->next;
+		patient->last = patient->first != NULL ? patient->last : &patient->first;
+		patient->in_flight--;
+		io->rv = 0;
+	}
+	return io;
+}
+
+static int patient_sync(struct store *store, struct store_file *file, struct pawl_err *err)
+{
+	return 0;
+}
+
+static void patient_close_file(struct store *store, struct store_file *file)
+{
+}
+
+/* Fits write_source. */
+static int make_zeros(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
+	struct pawl_err *err)
+{
+	memset(bounce, 0, len_bytes);
+	*bytes = bounce;
+	return 0;
+}
+
+static void as_many_transfers_are_in_flight_as_the_store_takes(void **state)
+{
+	static const struct store_ops ops = {.name = "patient",
+		.depth = PATIENT_DEPTH,
+		.create = patient_create,
+		.submit = patient_submit,
+		.reap = patient_reap,
+		.sync = patient_sync,
+		.close_file = patient_close_file};
+	const struct write_source source = {.chunk = make_zeros};
+	const uint64_t size_bytes = (PATIENT_DEPTH + 2) * CKPT_CHUNK;
+	uint32_t chunks[PATIENT_DEPTH + 2];
+	struct manifest_part part = {.file = "model",
+		.raw = true,
+		.size_bytes = size_bytes,
+		.chunks_n = PATIENT_DEPTH + 2,
+		.chunks = chunks};
+	struct patient patient = {.store = {.ops = &ops}};
+	struct writer *writer;
+	struct zip_plan plan;
+
+	patient.last = &patient.first;
+	assert_int_equal(zip_plan_init_raw(&plan, &size_bytes, 1, NULL), 0);
+	assert_int_equal(writer_open(&writer, &patient.store, true, NULL), 0);
+	assert_int_equal(writer_write(writer, "dir", &part, &plan, &source, NULL), 0);
+	assert_int_equal(patient.most, PATIENT_DEPTH);
+	assert_int_equal(patient.in_flight, 0);
+	writer_close(writer);
+	zip_plan_deinit(&plan);
+}
+
 /* ---- failures ---- */
 
 static int fail_at(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
@@ -667,6 +765,7 @@ int main(void)
 		cmocka_unit_test(round_trips_in_objects),
 		cmocka_unit_test(round_trips_on_disk),
 		cmocka_unit_test(sources_may_keep_their_own_memory),
+		cmocka_unit_test(as_many_transfers_are_in_flight_as_the_store_takes),
 		cmocka_unit_test(a_failing_source_ends_the_write),
 		cmocka_unit_test(writes_may_fail_anywhere),
 		cmocka_unit_test(reads_may_fail_anywhere),

@@ -3,18 +3,17 @@
 
 Objects are moved to and from SeaweedFS, or the server of --server, by Pawl's store, curl, awscrt,
 boto3, rclone and s5cmd: in each round another order, new keys, and a fresh SeaweedFS. --server
-takes AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. All else runs on the stand-in (bucket_server.c),
-whose speed is known, and which counts requests. curl is given presigned addresses, and signs for
-the stand-in itself. CPU is that of the client alone, without the start of an interpreter. --long
-uploads 4 GiB at 1 MiB a second (over an hour), and saves 2,000 times. --quick shows only that it
-works.
+takes AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. All else runs on the stand-in (bucket_server.c of
+the tests), whose speed is known, and which counts requests. curl is given presigned addresses, and
+signs for the stand-in itself. CPU is that of the client alone, without the start of an interpreter.
+--long uploads 4 GiB at 1 MiB a second (over an hour), and saves 2,000 times. --only measures one
+part. --quick shows only that it works.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import socket
 import statistics
@@ -23,12 +22,20 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from shared._agent import scratch
-from shared._bucket_clients import PART_MIB, Clients, Cost, Place, find_peers, find_program
+from shared._bucket_clients import (
+    PART_MIB,
+    Clients,
+    Cost,
+    Place,
+    find_peers,
+    find_program,
+    forget_keys,
+)
 from shared._bucket_saving import (
     FULL,
     HOLD_MS,
@@ -39,13 +46,12 @@ from shared._bucket_saving import (
     measure_requests,
     measure_training,
 )
-from shared._bucket_server import StandIn, stand_in
-from shared._process import ROOT
+from shared._bucket_server import StandIn, no_seaweedfs, seaweedfs, stand_in
 from shared._report import Report, describe_machine, make_parser, ratio_of
 
 OBJECT_MIB, QUICK_MIB = 1024, 48
-VOLUMES = 120  # each of 256 MB; SeaweedFS begins many before one is full
 CONN_MIB, CONNECTIONS = 40, 8  # speed of a connection of the stand-in; how many Pawl opens
+PARTS = ("objects", "paced", "training", "memory", "requests", "newest")  # in this order
 Costs = dict[str, list[Cost]]  # costs of each client, one a round
 
 # verb, peer -> least rate and most CPU, as ratios of Pawl's to the peer's
@@ -72,29 +78,12 @@ NAMES = {
 # ---- objects ----
 
 
-def load_buckets() -> Any:
-    """The servers of the tests; ends the benchmark if SeaweedFS is not installed."""
-    sys.path += [str(ROOT / "tests/python/lib"), str(ROOT / "tests/python")]
-    buckets = importlib.import_module("buckets")
-    try:
-        buckets.find_weed()
-    except buckets.pytest.skip.Exception as why:
-        sys.exit(f"bench/bucket.py: {why}: `make bench` installs it, or name a --server")
-    return buckets
-
-
-@contextlib.contextmanager
-def open_place(options: argparse.Namespace, folder: Path) -> Iterator[Place]:
+def open_place(options: argparse.Namespace, folder: Path) -> AbstractContextManager[Place]:
     """A fresh SeaweedFS, or the server of the options."""
-    if options.server:
-        yield Place(options.server.rstrip("/"), options.bucket, *options.key, options.server)
-        return
-    buckets = load_buckets()
-    with (
-        tempfile.TemporaryDirectory(dir=folder) as state,
-        buckets.seaweedfs(Path(state), VOLUMES) as server,
-    ):
-        yield Place(server.url, buckets.BUCKET, buckets.KEY, buckets.SECRET, "SeaweedFS")
+    if not options.server:
+        return seaweedfs(folder)
+    url = options.server
+    return contextlib.nullcontext(Place(url.rstrip("/"), options.bucket, *options.key, url))
 
 
 def memory_folder() -> Path:
@@ -219,6 +208,7 @@ def measure_paced(report: Report, server: StandIn, mover: Path, mib: int, rounds
 def parse_options() -> argparse.Namespace:
     parser: Any = make_parser(__doc__, "small objects, once", "disk of the servers", "/var/tmp")
     parser.add_argument("--long", action="store_true", help="the slowest upload, 2,000 saves")
+    parser.add_argument("--only", choices=PARTS, help="this part alone")
     parser.add_argument("--mib", type=int, help=f"size of the objects; {OBJECT_MIB}")
     parser.add_argument("--server", metavar="URL", help="another S3 server, such as radosgw")
     parser.add_argument("--bucket", default="pawltest", help="bucket on it, where objects stay")
@@ -227,37 +217,42 @@ def parse_options() -> argparse.Namespace:
     options.key = key
     if options.server and not all(key):
         parser.error("--server needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]  # clients find what they are given, and nothing else
+    forget_keys()
     return options
 
 
 def main() -> int:
     options = parse_options()
     sizes = QUICK if options.quick else LONG if options.long else FULL
+    why = "" if options.server else no_seaweedfs()
+    if why:
+        sys.exit(f"bench/bucket.py: {why}: `make bench` installs it, or name a --server")
     mib = options.mib or (QUICK_MIB if options.quick else OBJECT_MIB)
     mover, program = (
-        find_program(name, options.quick) for name in ("bucket_move", "bucket_server")
+        find_program(path, options.quick)
+        for path in ("bench/bucket_move", "tests/lib/bucket_server")
     )
     setting = {**describe_machine(), "server": options.server or "SeaweedFS"}
     if options.quick:
         setting["quick"] = "yes: these numbers mean nothing"
     with scratch(options.dir) as folder:
         report = Report("bucket", sizes.rounds, setting)
-        costs = measure_objects(options, folder, mover, mib, sizes.rounds)
-        report.title(f"objects of {mib} MiB on {setting['server']}")
-        report.bound("loopback", "TCP on this host", loopback_mib_s(mib), "MiB/s")
-        for verb in ("put", "get"):
-            compare(report, verb, costs[verb], mib)
-        for measure, *args in (
-            (measure_paced, mover, mib, sizes.rounds),
-            (measure_training, sizes, folder),
-            (measure_memory, sizes),
-            (measure_requests,),
-            (measure_newest, sizes, mover),
+        if options.only in (None, "objects"):
+            costs = measure_objects(options, folder, mover, mib, sizes.rounds)
+            report.title(f"objects of {mib} MiB on {setting['server']}")
+            report.bound("loopback", "TCP on this host", loopback_mib_s(mib), "MiB/s")
+            for verb in ("put", "get"):
+                compare(report, verb, costs[verb], mib)
+        for part, measure, *args in (
+            ("paced", measure_paced, mover, mib, sizes.rounds),
+            ("training", measure_training, sizes, folder),
+            ("memory", measure_memory, sizes),
+            ("requests", measure_requests),
+            ("newest", measure_newest, sizes, mover),
         ):
-            with stand_in(program) as server:
-                measure(report, server, *args)
+            if options.only in (None, part):
+                with stand_in(program) as server:
+                    measure(report, server, *args)
         report.finish(options.json)
     return 0
 

@@ -26,7 +26,8 @@ from typing import Any
 
 from shared._agent import scratch
 from shared._bucket_clients import find_program
-from shared._nodes import Ranks, Raw, Said, load, lose_host, ranks, why_not
+from shared._nodes import Ranks, Raw, Said, lose_host, ranks, why_not
+from shared._process import load
 from shared._report import Report, describe_machine, make_parser, ratio_of
 
 MIB_MAX = 1024
@@ -109,7 +110,7 @@ def measure_link(report: Report, job: Ranks, raw: Raw, link: str, mib: int, roun
 def measure_rate(report: Report, options: Any, sizes: Sizes, folder: Path) -> None:
     mib = options.mib or sizes.mib or choose_mib(options.hosts, COPIES)
     shape = load("netns").shape
-    program = find_program("bucket_server", options.quick)
+    program = find_program("tests/lib/bucket_server", options.quick)
     with (
         ranks(folder / "rate", program, options.hosts, "rate", mib) as job,
         contextlib.ExitStack() as stack,
@@ -129,7 +130,7 @@ def measure_rate(report: Report, options: Any, sizes: Sizes, folder: Path) -> No
 def measure_training(report: Report, options: Any, sizes: Sizes, folder: Path) -> None:
     mib = options.mib or sizes.mib or choose_mib(2, COPIES_TRAINING)
     report.title(f"training on 2 hosts, {mib} MiB a rank, {sizes.steps} steps of 0.1 s a save")
-    program = find_program("bucket_server", options.quick)
+    program = find_program("tests/lib/bucket_server", options.quick)
     with ranks(folder / "slow", program, 2, "slow", mib, sizes.steps) as job:
         for replicas in (1, 0):  # arenas are made in turns that do not count
             job.take(f"{replicas} light", answers=True)
@@ -175,7 +176,7 @@ def measure_loss(report: Report, options: Any, sizes: Sizes, folder: Path) -> No
 
 
 def measure_parity(report: Report, options: Any, sizes: Sizes, folder: Path) -> None:
-    program = find_program("parity_bench", options.quick)
+    program = find_program("bench/parity_bench", options.quick)
     done = subprocess.run([program, str(sizes.divisor)], check=True, capture_output=True, text=True)
     report.title("parity of one row, by one core")
     for line in done.stdout.splitlines():

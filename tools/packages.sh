@@ -17,7 +17,7 @@ packages=(
 	slurmctld slurmd slurm-client munge # tests: a real Slurm; they start its daemons themselves
 )
 if [[ ${1:-} == --bench ]]; then
-	packages+=(openmpi-bin libopenmpi-dev iperf3) # peers that are measured beside us
+	packages+=(openmpi-bin libopenmpi-dev iperf3 fuse3 s3fs) # peers that are measured beside us
 fi
 # Waits for another apt to finish; tries a download again.
 options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)

@@ -52,10 +52,10 @@ class Place:
         }
 
 
-def find_program(name: str, quick: bool) -> Path:
-    """A program of bench/; a quick run takes the one of the tests, if it is there."""
-    ready = ROOT / "build/gcc/bench" / name
-    return ready if quick and ready.exists() else build(f"bench/{name}")
+def find_program(path: str, quick: bool) -> Path:
+    """A program, by its path in a build; a quick run takes the one of the tests, if it is there."""
+    ready = ROOT / "build/gcc" / path
+    return ready if quick and ready.exists() else build(path)
 
 
 def find_peers() -> Path | None:
@@ -65,6 +65,20 @@ def find_peers() -> Path | None:
         venv.create(PLACE, with_pip=True)
     install = [python, "-m", "pip", "install", "--quiet", *PACKAGES]
     return python if subprocess.run(install, check=False).returncode == 0 else None
+
+
+def forget_keys() -> None:
+    """Clients find what they are given, and nothing else."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+
+
+def rclone_options(place: Place) -> list[str]:
+    """What tells rclone where a bucket is; its keys come from the environment."""
+    return [
+        "--s3-provider=Other", f"--s3-endpoint={place.url}", "--s3-env-auth",
+        "--s3-no-check-bucket", "--config=",
+    ]  # fmt: skip
 
 
 def presign(place: Place, verb: str, key: str) -> str:
@@ -165,10 +179,7 @@ class Clients:
 
     def rclone(self, verb: str, key: str, file: Path) -> Cost:
         remote = f":s3:{self._place.bucket}/{key}"
-        options = [
-            "--s3-provider=Other", f"--s3-endpoint={self._place.url}", "--s3-env-auth",
-            "--s3-no-check-bucket", "--config=", "--ignore-times",
-        ]  # fmt: skip
+        options = [*rclone_options(self._place), "--ignore-times"]
         paths = [file, remote] if verb == "put" else [remote, file]
         return timed([PLACE / "bin/rclone", "copyto", *options, *paths], self._env)
 

@@ -1,4 +1,5 @@
-"""The stand-in for a bucket: bucket_server.c, whose speed is known and which counts requests."""
+"""Servers of buckets: the stand-in, bucket_server.c of the tests, whose speed is known and which
+counts requests (here it stores no bytes of long objects); and SeaweedFS."""
 
 from __future__ import annotations
 
@@ -6,11 +7,15 @@ import contextlib
 import json
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared._bucket_clients import Place
+from shared._process import load
+
+VOLUMES = 120  # each of 256 MB; SeaweedFS begins many before one is full
 
 
 class StandIn:
@@ -21,6 +26,7 @@ class StandIn:
         self._process = process
         url = process.stdout.readline().strip()
         self.place = Place(url, "bucket", "AKIDTEST", "secret", "stand-in")
+        self.command("drop 1")
 
     def command(self, text: str) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -58,3 +64,24 @@ def stand_in(
         [*within, program, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield StandIn(process)  # the server ends with its standard input
+
+
+def no_seaweedfs() -> str:
+    """Why there is no SeaweedFS; "": there is."""
+    buckets = load("buckets")
+    try:
+        buckets.find_weed()
+    except buckets.pytest.skip.Exception as why:
+        return str(why)
+    return ""
+
+
+@contextlib.contextmanager
+def seaweedfs(folder: Path) -> Iterator[Place]:
+    """A fresh SeaweedFS on the folder's disk, with an empty bucket."""
+    buckets = load("buckets")
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as state,
+        buckets.seaweedfs(Path(state), VOLUMES) as server,
+    ):
+        yield Place(server.url, buckets.BUCKET, buckets.KEY, buckets.SECRET, "SeaweedFS")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,37 +12,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shared._bucket_server import StandIn, stand_in
-from shared._process import ROOT
+from shared._bucket_server import VOLUMES, StandIn, no_seaweedfs, stand_in
+from shared._process import ROOT, load
 
 RANK = ROOT / "bench/programs/_replicate.py"
 RAW = ROOT / "bench/programs/_raw_tcp.py"
 LIMIT_S = 300.0
-VOLUMES = 120  # SeaweedFS's, each of 256 MB
 BEAT = {"PAWL_HEARTBEAT": "0.5"}  # the default; the tests allow more
 Said = dict[str, Any]
 
 
-def load(name: str) -> Any:
-    """A module of the tests' own library."""
-    os.environ["PAWL_TEST_NURSERY"] = "0"  # ranks are interpreters of their own
-    for folder in ("tests/python", "tests/python/lib"):
-        if str(ROOT / folder) not in sys.path:
-            sys.path.append(str(ROOT / folder))
-    return importlib.import_module(name)
-
-
 def why_not(bucket: bool) -> str:
     """Why there can be no hosts, or no SeaweedFS, if bucket; "": there can."""
-    buckets, netns = load("buckets"), load("netns")
+    netns = load("netns")
     try:
-        if bucket:
-            buckets.find_weed()
         with netns.hosts(1):
             pass
-    except buckets.pytest.skip.Exception as why:
+    except netns.pytest.skip.Exception as why:
         return str(why)
-    return ""
+    return no_seaweedfs() if bucket else ""
 
 
 def following(hosts: int) -> list[int]:

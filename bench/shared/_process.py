@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -23,11 +24,20 @@ GRACE_S = 5.0  # time for the other ranks to end, once one has failed
 
 
 def build(program: str) -> Path:
-    """Compiles a program of bench/ without sanitizers; returns its path."""
+    """Compiles a program, by its path in a build, without sanitizers; returns its path."""
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", BUILD, program], check=True, stdout=subprocess.DEVNULL)
     return BUILD / program
+
+
+def load(name: str) -> Any:
+    """A module of the tests' own library."""
+    os.environ["PAWL_TEST_NURSERY"] = "0"  # ranks are interpreters of their own
+    for folder in ("tests/python", "tests/python/lib"):
+        if str(ROOT / folder) not in sys.path:
+            sys.path.append(str(ROOT / folder))
+    return importlib.import_module(name)
 
 
 def run_script(script: Path, *args: object, ranks: int = 0, limit_s: float, **env: str) -> Any:

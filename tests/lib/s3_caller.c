@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "s3_google.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -52,6 +53,36 @@ static bool is_skewed(const struct s3_settings *settings, const struct s3_reques
 	return off_s > SKEW_S || off_s < -SKEW_S;
 }
 
+/* ---- sessions: the token has the time at which they end, on the monotonic clock ---- */
+
+#define SESSION "hush-until-"
+
+void s3_caller_begin_session(const struct s3_settings *settings, struct s3_answer *answer)
+{
+	time_t end = (time_t)(s3_caller_now_s(settings) + settings->session_s);
+	char date[32];
+	struct tm tm;
+
+	gmtime_r(&end, &tm);
+	strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	s3_text_print(&answer->body,
+		"{\"AccessKeyId\": \"" S3_KEY_ID "\", \"SecretAccessKey\": \"" S3_SECRET
+		"\", \"Token\": \"" SESSION "%" PRId64 "\", \"Expiration\": \"%s\"}",
+		(int64_t)(clock_mono_ns() + settings->session_s * NS_PER_S), date);
+}
+
+bool s3_caller_in_session(const struct s3_settings *settings, const struct s3_request *request)
+{
+	const char *token = s3_request_field(request, "x-amz-security-token");
+	int64_t end_ns;
+
+	return settings->session_s == 0 ||
+		(token != NULL && sscanf(token, SESSION "%" SCNd64, &end_ns) == 1 &&
+			clock_mono_ns() < end_ns);
+}
+
+/* ---- all requests ---- */
+
 static void refuse_region(const struct s3_settings *settings, const struct s3_request *request,
 	struct s3_answer *answer)
 {
@@ -84,8 +115,9 @@ bool s3_caller_check(const struct s3_settings *settings, const struct s3_request
 		s3_answer_error(request, answer, 403, "AccessDenied", "");
 	} else if (settings->key_id[0] != '\0' && strcmp(key_id, settings->key_id) != 0) {
 		s3_answer_error(request, answer, 403, "InvalidAccessKeyId", "");
-	} else if (settings->token[0] != '\0' &&
-		(token == NULL || strcmp(token, settings->token) != 0)) {
+	} else if (!s3_caller_in_session(settings, request) ||
+		(settings->token[0] != '\0' &&
+			(token == NULL || strcmp(token, settings->token) != 0))) {
 		s3_answer_error(request, answer, 403, "ExpiredToken", "");
 	} else if (is_skewed(settings, request)) {
 		s3_answer_error(request, answer, 403, "RequestTimeTooSkewed", "");

@@ -550,56 +550,56 @@ static void put_part(struct s3_objects *objects, const struct s3_settings *setti
 	s3_answer_field(answer, "ETag: %s", part->etag);
 }
 
-/* Gets the text between two tags, with quotes decoded. Returns where it ends, or NULL. */
-static const char *between(const char *from, const char *tag, char *out, size_t size_bytes)
+/* Gets the text of an element before end, with quotes decoded. Returns whether it is there. */
+static bool between(const char *from, const char *end, const char *tag, char *out,
+	size_t size_bytes)
 {
 	char opens[32];
-	const char *at, *end;
+	const char *at, *close;
 	size_t n = 0;
 
 	snprintf(opens, sizeof(opens), "<%s>", tag);
 	at = strstr(from, opens);
-	end = at != NULL ? strchr(at + 1, '<') : NULL;
-	if (end == NULL) {
-		return NULL;
+	close = at != NULL ? strchr(at + 1, '<') : NULL;
+	if (close == NULL || close > end) {
+		return false;
 	}
-	for (at += strlen(opens); at < end; at++) {
-		bool quote = strncmp(at, "&quot;", 6) == 0;
+	for (at += strlen(opens); at < close; at++) {
+		bool quote = strncmp(at, "&quot;", 6) == 0 || strncmp(at, "&#34;", 5) == 0;
 
 		ASSERT(n + 1 < size_bytes);
-		out[n] = *at;
-		if (quote) {
-			out[n] = '"';
-		}
-		n++;
-		at += quote ? 5 : 0;
+		out[n++] = quote ? '"' : *at;
+		at += quote ? strcspn(at, ";") : 0;
 	}
 	out[n] = '\0';
-	return end;
+	return true;
 }
 
 /* Reads the next part of the list. Returns where it ends, or NULL: it is wrong, see code. */
 static const char *read_part(const struct upload *upload, const char *at, unsigned *number,
 	const char **code)
 {
+	const char *end = strstr(at, "</Part>");
 	char value[128];
 	const struct part *part;
 	unsigned before = *number;
-	const char *sum;
 
-	at = between(at, "PartNumber", value, sizeof(value));
-	*number = at != NULL ? (unsigned)strtoul(value, NULL, 10) : 0;
-	*code = at != NULL && *number <= before ? "InvalidPartOrder" : "InvalidPart";
+	*number = end != NULL && between(at, end, "PartNumber", value, sizeof(value))
+		? (unsigned)strtoul(value, NULL, 10)
+		: 0;
+	*code = *number > 0 && *number <= before ? "InvalidPartOrder" : "InvalidPart";
 	if (*number <= before || *number > PARTS_MAX) {
 		return NULL;
 	}
 	part = &upload->parts[*number - 1];
-	at = between(at, "ETag", value, sizeof(value));
-	if (at == NULL || part->etag[0] == '\0' || strcmp(value, part->etag) != 0) {
+	if (!between(at, end, "ETag", value, sizeof(value)) || part->etag[0] == '\0' ||
+		strcmp(value, part->etag) != 0) {
 		return NULL;
 	}
-	sum = between(at, "ChecksumCRC32C", value, sizeof(value));
-	return upload->sums && (sum == NULL || strcmp(value, part->sum) != 0) ? NULL : at;
+	if (upload->sums && !between(at, end, "ChecksumCRC32C", value, sizeof(value))) {
+		return NULL;
+	}
+	return upload->sums && strcmp(value, part->sum) != 0 ? NULL : end;
 }
 
 static void answer_completed(const struct upload *upload, struct s3_answer *answer)

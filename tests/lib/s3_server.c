@@ -187,6 +187,7 @@ static void parse_head(struct conn *conn, struct s3_request *request)
 /* Reads the body. Returns false if the connection ends in it. */
 static bool read_body(struct conn *conn, struct s3_request *request)
 {
+	static const char proceed[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	const char *length = s3_request_field(request, "content-length");
 	size_t len_bytes = length != NULL ? strtoull(length, NULL, 10) : 0;
 	size_t here = conn->has - conn->used;
@@ -194,6 +195,10 @@ static bool read_body(struct conn *conn, struct s3_request *request)
 
 	if (len_bytes == 0) {
 		return true;
+	}
+	if (s3_request_field(request, "expect") != NULL && here == 0 &&
+		!send_all(conn, proceed, sizeof(proceed) - 1)) {
+		return false;
 	}
 	if (conn->fault.kind == S3_RESET_REQUEST) {
 		want = conn->fault.n < len_bytes ? conn->fault.n : len_bytes;
@@ -393,8 +398,8 @@ static bool send_body(struct conn *conn, struct s3_text *body)
 		send_all(conn, extra, fault->n < sizeof(extra) ? fault->n : sizeof(extra));
 		return false;
 	case S3_FLIP_ANSWER:
-		if (fault->n < body->len_bytes) {
-			body->bytes[fault->n] ^= 1;
+		if (body->len_bytes > 0) {
+			body->bytes[fault->n % body->len_bytes] ^= 1;
 		}
 		break;
 	default:
@@ -433,6 +438,9 @@ static void admit(struct conn *conn, const struct s3_request *request)
 	} else if (conn->settings.hook != NULL) {
 		conn->settings.hook(conn->settings.user, &ask, &conn->fault);
 	}
+	server->counts.spoiled += conn->fault.kind != S3_FINE || conn->fault.headers != NULL;
+	server->counts.stale +=
+		request->kind != S3_CREDS && !s3_caller_in_session(&conn->settings, request);
 	pthread_mutex_unlock(&server->lock);
 }
 
@@ -455,6 +463,10 @@ static void carry_out(struct conn *conn, const struct s3_request *request, struc
 		} else if (fault->text != NULL && request->kind != S3_HEAD) {
 			s3_text_add(&answer->body, fault->text, strlen(fault->text));
 		}
+		return;
+	}
+	if (request->kind == S3_CREDS && conn->settings.session_s > 0) {
+		s3_caller_begin_session(&conn->settings, answer);
 		return;
 	}
 	if (request->kind == S3_CREDS) {
@@ -481,8 +493,8 @@ static bool answer_request(struct conn *conn, struct s3_request *request)
 	struct s3_answer answer = {.status = 200};
 	bool lives = true;
 
-	if (fault->kind == S3_FLIP_REQUEST && fault->n < request->body_bytes) {
-		request->body[fault->n] ^= 1;
+	if (fault->kind == S3_FLIP_REQUEST && request->body_bytes > 0) {
+		request->body[fault->n % request->body_bytes] ^= 1;
 	}
 	if (conn->settings.hold_ms > 0) {
 		lives = wait_ms(conn, conn->settings.hold_ms);

@@ -63,14 +63,16 @@ enum s3_fault_kind {
 	S3_ENDLESS,       /* sends the body in chunks, without the last */
 	S3_SHIFT_RANGE,   /* Content-Range has numbers that are n too high */
 	S3_NO_ETAG,
-	S3_SLOW,         /* sends the body at n bytes a second */
-	S3_STALL,        /* answers nothing until the client is gone */
-	S3_FLIP_ANSWER,  /* flips a bit in byte n of the body */
-	S3_FLIP_REQUEST, /* flips a bit in byte n of the request's body, before it is looked at */
-	S3_HUGE_BODY,    /* answers with status and a body of n bytes */
-	S3_HUGE_HEADER,  /* adds a header of n bytes */
-	S3_CONTINUE,     /* sends n times 100 Continue first */
-	S3_BLANKS,       /* sends n blanks, 20 ms apart, before the body, in chunks */
+	S3_SLOW,  /* sends the body at n bytes a second */
+	S3_STALL, /* answers nothing until the client is gone */
+	/* flips a bit in byte n of the body, or of the request's body, before it is looked at; in
+	 * a shorter one, in byte n % its length */
+	S3_FLIP_ANSWER,
+	S3_FLIP_REQUEST,
+	S3_HUGE_BODY,   /* answers with status and a body of n bytes */
+	S3_HUGE_HEADER, /* adds a header of n bytes */
+	S3_CONTINUE,    /* sends n times 100 Continue first */
+	S3_BLANKS,      /* sends n blanks, 20 ms apart, before the body, in chunks */
 };
 
 /* What goes wrong with a request; zero: nothing. Strings must live until the server has stopped. */
@@ -88,9 +90,12 @@ typedef void s3_hook_fn(void *user, const struct s3_ask *ask, struct s3_fault *f
 
 /* How the server behaves; zero: as S3 does. */
 struct s3_settings {
-	char key_id[64];         /* the only one known: others get InvalidAccessKeyId; "": all */
-	char token[64];          /* the only session token that has not expired; "": all */
-	char creds[1024];        /* text of GET /creds; "": 404 */
+	char key_id[64];  /* the only one known: others get InvalidAccessKeyId; "": all */
+	char token[64];   /* the only session token that has not expired; "": all */
+	char creds[1024]; /* text of GET /creds; "": 404 */
+	/* GET /creds gives keys of a session that ends so soon, and nothing is done without those
+	 * of one that has not; 0: creds, and token */
+	unsigned session_s;
 	int64_t clock_s;         /* how far its clock is ahead */
 	char region[64];         /* where the bucket is; "": anywhere */
 	int region_status;       /* answers requests for another region: 301, 307 or 400 */
@@ -116,6 +121,8 @@ struct s3_counts {
 	unsigned of[S3_KINDS];
 	unsigned most;       /* requests in flight at one time */
 	unsigned uploads;    /* uploads that are open now */
+	unsigned spoiled;    /* requests that went wrong by a hook or for want of capacity */
+	unsigned stale;      /* requests with keys of a session that had ended, or of none */
 	uint64_t sent_bytes; /* bytes of bodies of answers */
 };
 

@@ -110,6 +110,11 @@ KEYS = {
         "bound": {"raw_0.01_s"},
     },
     "injections": {"metrics": {"failed"}, "ratios": set(), "bound": set()},
+    "mirror": {
+        "metrics": {"synced_wait_s", "paced_wait_s", "order_mirror"},
+        "ratios": {"synced_to_plain", "synced_lag", "paced_to_plain", "paced_lag"},
+        "bound": {"synced_plain_s", "synced_upload_s", "paced_plain_s", "paced_upload_s"},
+    },
     "pipeline": {
         "metrics": {"call_us", "sum_gap", "error_replicate", "error_torch"},
         "ratios": {
@@ -150,10 +155,10 @@ OPTIONS = {"cuda": ["--device=cpu"]}  # options that differ from those of the ot
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
 
-QUICK = ("checkpoint", "adapt", "bucket", "replicate")
+QUICK = ("checkpoint", "adapt", "bucket", "mirror", "replicate")
 
 
-@pytest.mark.slow("checkpoint", "bucket", "replicate")
+@pytest.mark.slow("checkpoint", "bucket", "mirror", "replicate")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else slow) for name in KEYS]
 )

@@ -2,9 +2,9 @@
  * back, what failed says why, and nothing is left behind. */
 #include "../lib/each_fault.h"
 #include "../lib/s3_fixture.h"
+#include "../lib/s3_weather.h"
 #include "../lib/seed.h"
 #include "../lib/within.h"
-#include "base/rng.h"
 
 #define BLOCK ((size_t)STORE_ALIGN)
 
@@ -296,50 +296,10 @@ static void a_bucket_that_is_not_there_is_no_empty_one(void **state)
 
 #define FILES_N 12u
 #define OPS_N   300u
+#define ALONE_N 60u /* operations while requests go wrong in one way */
 #define BIG_N   16u /* one write in so many is an upload in parts */
 
-static const struct s3_fault weather[] = {
-	{.kind = S3_ANSWER, .status = 500, .code = "InternalError"},
-	{.kind = S3_ANSWER, .status = 502, .text = "<html>bad gateway</html>"},
-	{.kind = S3_ANSWER, .status = 503, .code = "SlowDown"},
-	{.kind = S3_ANSWER, .status = 503, .headers = "Retry-After: 0\r\n"},
-	{.kind = S3_ANSWER, .status = 429},
-	{.kind = S3_ANSWER, .status = 200, .text = "<html><body>log in</body></html>"},
-	{.kind = S3_RESET_REQUEST, .n = 3},
-	{.kind = S3_RESET_REQUEST, .n = 5000},
-	{.kind = S3_LOSE},
-	{.kind = S3_LOSE},
-	{.kind = S3_RESET_ANSWER, .n = 10},
-	{.kind = S3_RESET_ANSWER, .n = 100000},
-	{.kind = S3_TRUNCATE, .n = 1},
-	{.kind = S3_TRUNCATE, .n = 0},
-	{.kind = S3_LONGER, .n = 10},
-	{.kind = S3_SHIFT_RANGE, .n = 1},
-	{.kind = S3_NO_ETAG},
-	{.kind = S3_FLIP_REQUEST, .n = 2},
-	{.kind = S3_HUGE_BODY, .status = 500, .n = 1000000},
-	{.kind = S3_CONTINUE, .n = 5},
-	{.kind = S3_BLANKS, .n = 3},
-	{.kind = S3_FINE, .headers = "Content-Encoding: gzip\r\n"},
-};
-
-#define WEATHER_N (sizeof(weather) / sizeof(weather[0]))
-
-static struct rng weather_rng; /* guarded by the server's lock */
-
-/* Fits s3_hook_fn: a fifth of the requests goes wrong. What nobody could notice is left out: a page
- * of a proxy in place of an answer that says nothing but its status, and blanks in an object. */
-static void blow(void *user, const struct s3_ask *ask, struct s3_fault *fault)
-{
-	bool silent = ask->kind == S3_DELETE || ask->kind == S3_ABORT;
-	bool blanks = ask->kind == S3_COMPLETE || ask->kind == S3_LIST;
-	const struct s3_fault *blown = &weather[rng_below(&weather_rng, WEATHER_N)];
-
-	if (rng_below(&weather_rng, 5) == 0 && !(silent && blown->status == 200) &&
-		(blanks || blown->kind != S3_BLANKS)) {
-		*fault = *blown;
-	}
-}
+static struct s3_weather weather; /* guarded by the server's lock */
 
 /* What a file holds, as far as the test knows. */
 struct known {
@@ -423,19 +383,15 @@ static void check_list(const struct known *known)
 	assert_int_equal(n, want);
 }
 
-static void nothing_is_lost_in_bad_weather(void **state)
+/* Works on files while requests go wrong, and expects each to be as it was left. */
+static void work_in_weather(const struct s3_weather_way *way, unsigned ops_n)
 {
 	struct known known[FILES_N] = {{0}};
 	struct rng rng = {seed};
-	unsigned fds = 0;
 
-	store_close(store);
-	s3_server_wait_idle(server);
-	fds = count_fds();
-	OK(store_bucket_open(S3_ADDRESS "/p", &store, &err));
-	weather_rng = (struct rng){seed + 1};
-	behave(&(struct s3_settings){.hook = blow, .page_max = 5});
-	for (unsigned i = 0; i < OPS_N; i++) {
+	weather = (struct s3_weather){{seed + 1}, way, 20};
+	behave(&(struct s3_settings){.hook = s3_weather_blow, .user = &weather, .page_max = 5});
+	for (unsigned i = 0; i < ops_n; i++) {
 		unsigned file = (unsigned)rng_below(&rng, FILES_N);
 		char path[32];
 
@@ -468,10 +424,35 @@ static void nothing_is_lost_in_bad_weather(void **state)
 	}
 	OK(store_sweep(store, &err)); /* drops uploads whose first answer was lost */
 	assert_int_equal(open_uploads(), 0);
+}
+
+static void nothing_is_lost_in_bad_weather(void **state)
+{
+	unsigned fds;
+
+	store_close(store);
+	s3_server_wait_idle(server);
+	fds = count_fds();
+	OK(store_bucket_open(S3_ADDRESS "/p", &store, &err));
+	work_in_weather(NULL, OPS_N);
 	store_close(store);
 	store = NULL;
 	s3_server_wait_idle(server);
 	assert_int_equal(count_fds(), fds);
+}
+
+static void nothing_is_lost_in_any_weather_alone(void **state)
+{
+	const struct s3_weather_way *way;
+
+	for (unsigned i = 0; (way = s3_weather_way(i)) != NULL; i++) {
+		if (!way->named_only) {
+			printf("%s\n", way->name);
+			fflush(stdout);
+			work_in_weather(way, ALONE_N);
+			OK(store_remove(store, "d", &err));
+		}
+	}
 }
 
 /* ---- fault points ---- */
@@ -558,6 +539,7 @@ int main(void)
 		TEST(lost_answers_to_conditions_leave_the_bytes),
 		TEST(a_bucket_that_is_not_there_is_no_empty_one),
 		TEST(nothing_is_lost_in_bad_weather),
+		TEST(nothing_is_lost_in_any_weather_alone),
 		TEST(every_call_may_fail),
 	};
 

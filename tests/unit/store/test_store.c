@@ -27,6 +27,7 @@ static struct store *store;
 static struct pawl_err err;
 static char root[64];            /* root of a posix store */
 static uint64_t buckets;         /* opened so far */
+static char address[512];        /* where the last bucket was opened */
 static struct s3_server *server; /* has the buckets, but for one that PAWL_TEST_BUCKET names */
 
 /* ---- the stores ---- */
@@ -121,7 +122,6 @@ static int open_flat_fault(void **state)
 static int open_bucket(void **state)
 {
 	const char *bucket = getenv("PAWL_TEST_BUCKET");
-	char address[512];
 
 	snprintf(address, sizeof(address), "%s/%d-%" PRIu64, bucket != NULL ? bucket : S3_ADDRESS,
 		(int)getpid(), ++buckets);
@@ -131,8 +131,6 @@ static int open_bucket(void **state)
 /* On the own server, whatever PAWL_TEST_BUCKET names. */
 static int open_gs_bucket(void **state)
 {
-	char address[512];
-
 	s3_server_setenv(server);
 	snprintf(address, sizeof(address), GS_ADDRESS "/%" PRIu64, ++buckets);
 	return store_bucket_open(address, &store, &err);
@@ -398,10 +396,7 @@ static void removes(void **state)
 /* Returns whether this is a store in Azure, which cuts the dots at the end of a name. */
 static bool is_azure(void)
 {
-	const char *bucket = getenv("PAWL_TEST_BUCKET");
-
-	return strcmp(store->ops->name, "bucket") == 0 && bucket != NULL &&
-		strncmp(bucket, "azure:", 6) == 0;
+	return strcmp(store->ops->name, "bucket") == 0 && strncmp(address, "azure:", 6) == 0;
 }
 
 static void bad_paths_are_refused(void **state)

@@ -387,7 +387,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # mounts end first
     sizes = QUICK if options.quick else FULL
     mover, program = (
-        find_program(name, options.quick) for name in ("bucket_move", "bucket_server")
+        find_program(path, options.quick)
+        for path in ("bench/bucket_move", "tests/lib/bucket_server")
     )
     if not options.quick:
         find_peers()  # rclone

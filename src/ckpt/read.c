@@ -2,8 +2,9 @@
  * The reader: see read.h for the contract.
  *
  * Chunks are read straight into the image, as many in flight as the store takes; each is verified
- * when it arrives, while others are still in flight. After the first error nothing more is
- * submitted, and the transfers in flight are awaited: until then the image belongs to them.
+ * when it arrives, while others are still in flight. One that is wrong is read again first: its
+ * bits may have flipped on the way, and not where they are stored. After the first error nothing
+ * more is submitted, and the transfers in flight are awaited: until then the image belongs to them.
  *
  * A file in the page cache is mapped and verified in place, since allocating memory for it takes
  * longer than verifying its bytes. So is a file that other processes of the node read as well,
@@ -36,6 +37,12 @@
 _Static_assert(HUGE_PAGE % CKPT_CHUNK == 0 && CKPT_CHUNK % STORE_ALIGN == 0,
 	"an image has room for the whole last block of a file");
 
+/* A read of one chunk. */
+struct request {
+	struct store_io io; /* the user of it is this request */
+	unsigned tries;     /* times that the chunk was read */
+};
+
 struct reader {
 	struct store *store;                         /* the opener's */
 	struct store_io *free;                       /* list of requests not in flight */
@@ -43,7 +50,7 @@ struct reader {
 	uint32_t free_n;                             /* number of entries in free */
 	bool (*arrived)(void *user, uint64_t bytes); /* see reader_set_watcher; NULL: no watcher */
 	void *arrived_user;
-	struct store_io ios[]; /* memory of all requests */
+	struct request requests[]; /* memory of all requests */
 };
 
 /* The open files of a part, by number. */
@@ -85,7 +92,7 @@ int reader_open(struct reader **reader, struct store *store, struct pawl_err *er
 {
 	uint32_t depth = store_depth(store);
 	struct reader *r =
-		FAULT_MEM("reader.open", calloc(1, sizeof(*r) + depth * sizeof(r->ios[0])));
+		FAULT_MEM("reader.open", calloc(1, sizeof(*r) + depth * sizeof(r->requests[0])));
 
 	if (r == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a reader");
@@ -93,7 +100,8 @@ int reader_open(struct reader **reader, struct store *store, struct pawl_err *er
 	r->store = store;
 	r->depth = depth;
 	for (uint32_t i = 0; i < depth; i++) {
-		put_free(r, &r->ios[i]);
+		r->requests[i].io.user = &r->requests[i];
+		put_free(r, &r->requests[i].io);
 	}
 	*reader = r;
 	return 0;
@@ -154,27 +162,46 @@ static int check_chunk(struct job *job, const struct store_io *io)
 	return 0;
 }
 
-/* Waits for one transfer and verifies its chunk. Returns false when none is in flight. */
+/* Takes a chunk that was read. */
+static int accept_chunk(struct job *job, const struct store_io *io)
+{
+	const struct reader *r = job->reader;
+
+	if (job->have != NULL) {
+		job->have[chunk_of(job, io)] = true;
+	}
+	return r->arrived == NULL || r->arrived(r->arrived_user, io->len_bytes)
+		? 0
+		: pawl_err_set(job->err, PAWL_ECANCELED, "%s: the read was stopped", job->path);
+}
+
+/* Waits for one transfer and verifies its chunk, or reads it again. Returns false when none is in
+ * flight. */
 static bool reap_chunk(struct job *job)
 {
 	struct reader *r = job->reader;
 	struct store_io *io = store_reap(r->store, -1);
+	struct request *request;
+	int rv = 0;
 
 	if (io == NULL) {
 		return false;
 	}
 	ASSERT(r->free_n < r->depth);
+	request = io->user;
+	if (job->rv == 0) {
+		rv = check_chunk(job, io);
+	}
+	if (rv == PAWL_ECORRUPT && io->rv == 0 && request->tries < CKPT_READS_MAX) {
+		request->tries++;
+		rv = store_submit(r->store, io, job->err);
+		if (rv == 0) {
+			return true;
+		}
+	}
 	put_free(r, io);
 	if (job->rv == 0) {
-		job->rv = check_chunk(job, io);
-		if (job->rv == 0 && job->have != NULL) {
-			job->have[chunk_of(job, io)] = true;
-		}
-		if (job->rv == 0 && r->arrived != NULL &&
-			!r->arrived(r->arrived_user, io->len_bytes)) {
-			job->rv = pawl_err_set(job->err, PAWL_ECANCELED, "%s: the read was stopped",
-				job->path);
-		}
+		job->rv = rv == 0 ? accept_chunk(job, io) : rv;
 	}
 	return true;
 }
@@ -191,6 +218,7 @@ static int submit_chunk(struct job *job, struct store_io *io, uint32_t chunk)
 	io->off_bytes = (uint64_t)place.chunk * CKPT_CHUNK;
 	io->write = false;
 	io->shared = job->shared;
+	((struct request *)io->user)->tries = 1;
 	return store_submit(job->reader->store, io, job->err);
 }
 
@@ -204,7 +232,7 @@ static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 			(job->want != NULL && !job->want[chunk])) {
 			continue;
 		}
-		if (r->free_n == 0) {
+		while (r->free_n == 0) {
 			bool reaped = reap_chunk(job);
 
 			ASSERT(reaped); /* all requests are in flight */

@@ -6,6 +6,10 @@
 
 struct store;
 
+/* Bytes that are read and have a wrong checksum are read again, since bits may flip on the way:
+ * only those that are wrong so often are not what was written. */
+#define CKPT_READS_MAX 3
+
 struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);

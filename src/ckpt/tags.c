@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"
+#include "ckpt/read.h"
 #include "ckpt/root_impl.h"
 #include "store/store.h"
 
@@ -44,21 +45,35 @@ static int check_is_of(struct tags_root *root, const char *tag, const struct man
 	return 0;
 }
 
+/* Reads and decodes a manifest. One that is wrong is read again, as read.h has it. */
+static int read_decoded(struct tags_root *root, const char *tag, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	void *bytes;
+	size_t len_bytes;
+	unsigned reads = 0;
+	int rv;
+
+	do {
+		rv = root->ops->read_manifest(root, tag, &bytes, &len_bytes, err);
+		if (rv != 0) {
+			return rv;
+		}
+		rv = manifest_decode(manifest, bytes, len_bytes, err);
+		free(bytes);
+		reads++;
+	} while (rv != 0 && rv != PAWL_ENOMEM && reads < CKPT_READS_MAX);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", tag);
+}
+
 int tags_read_manifest(struct tags_root *root, const char *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	struct manifest m;
-	void *bytes;
-	size_t len_bytes;
-	int rv = root->ops->read_manifest(root, tag, &bytes, &len_bytes, err);
+	int rv = read_decoded(root, tag, &m, err);
 
 	if (rv != 0) {
 		return rv;
-	}
-	rv = manifest_decode(&m, bytes, len_bytes, err);
-	free(bytes);
-	if (rv != 0) {
-		return pawl_err_prefix(err, rv, "%s", tag);
 	}
 	rv = check_is_of(root, tag, &m, err);
 	if (rv != 0) {

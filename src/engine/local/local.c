@@ -140,6 +140,8 @@ static void post_run(struct local *local, enum core_event_kind kind, uint64_t jo
 static void post_end(const struct local_run *run)
 {
 	bool known = run->state.phase == RUN_ENDED;
+	/* What ran when the machine went down is not to blame, and starts again at once. */
+	enum core_end_cause unknown = run->mark.booted ? CORE_END_NODE_LOST : CORE_END_UNKNOWN;
 	uint64_t generation = run->state.generation > run->start_generation ? run->state.generation
 									    : run->start_generation;
 
@@ -147,7 +149,7 @@ static void post_end(const struct local_run *run)
 		&(const struct core_event){.kind = CORE_ENDED,
 			.job = run->job,
 			.generation = generation,
-			.end_cause = !known            ? CORE_END_UNKNOWN
+			.end_cause = !known            ? unknown
 				: run->state.by_itself ? CORE_END_EXITED
 						       : CORE_END_STOPPED,
 			.exit_code = run->state.exit_code});

@@ -362,6 +362,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 	run->state = (struct run_state){.generation = generation};
 	rv = name_user(order, err);
 	rv = rv == 0 ? order_make_key(order->key, err) : rv;
+	proc_boot_id(order->boot);
 	rv = rv == 0 ? make_dir(run->dir, err) : rv;
 	if (rv == 0) {
 		rv = start_in(local, job, order, run, err);

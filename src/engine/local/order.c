@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Runs of earlier versions may still live: 5 has no bounds and no priority, 4 no key either. */
-#define ORDER_VERSION 6u
+/* Runs of earlier versions may still live: 6 has no boot, 5 no bounds and no priority either, 4 no
+ * key either. */
+#define ORDER_VERSION 7u
 #define ORDER_OLDEST  4u
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* size of the state file */
@@ -50,6 +51,7 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_u32(out, o->least);
 	wire_put_u32(out, o->most);
 	wire_put_u32(out, (uint32_t)o->priority);
+	wire_put_str(out, o->boot);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
 	wire_put_u64(out, o->nofile_limit);
 	wire_put_u32(out, o->nodes_n);
@@ -92,6 +94,9 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 		o->least = wire_get_u32(&in);
 		o->most = wire_get_u32(&in);
 		o->priority = (int32_t)wire_get_u32(&in);
+	}
+	if (version >= 7) {
+		wire_get_str(&in, o->boot, sizeof(o->boot));
 	}
 	o->grace_ns = (int64_t)wire_get_u64(&in);
 	o->nofile_limit = wire_get_u64(&in);

@@ -15,6 +15,7 @@
 #ifndef ENGINE_LOCAL_ORDER_H
 #define ENGINE_LOCAL_ORDER_H
 
+#include "base/proc.h"
 #include "base/wire.h"
 #include "sched/core/core.h"
 
@@ -60,6 +61,7 @@ struct order {
 	char space[CORE_NAME_MAX];       /* namespace of the job at supervisor */
 	char scratch[PATH_MAX];          /* base of the path of the scratch directory (disk_tier) */
 	char key[ORDER_KEY_CHARS + 1u];  /* secret of the run; "": an older version started it */
+	char boot[PROC_BOOT_ID];         /* boot of the machine at the start; "": not known */
 	/* The job's request at the start. It may have changed since its submission. */
 	uint32_t least, most; /* replicas; most 0: an older version wrote the order */
 	int32_t priority;

@@ -30,7 +30,11 @@
 
 void strays_mark_set(struct strays_mark *mark, const struct order *order)
 {
+	char boot[PROC_BOOT_ID];
+
 	mark->uid = order->uid;
+	mark->booted =
+		order->boot[0] != '\0' && proc_boot_id(boot) && strcmp(order->boot, boot) != 0;
 	if (order->key[0] != '\0') {
 		snprintf(mark->text, sizeof(mark->text), RUN_KEY_VAR "=%s", order->key);
 	} else {

@@ -24,6 +24,7 @@ struct pawl_err;
 struct strays_mark {
 	char text[PATH_MAX + 32u]; /* "NAME=VALUE" in the environment; "": no process was started */
 	uint32_t uid;              /* real user id of the processes; STRAYS_ANY_USER: not known */
+	bool booted;               /* the machine has been booted since the run was started */
 };
 
 /* Sets the mark of the run that has this order. */

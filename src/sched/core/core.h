@@ -59,7 +59,7 @@
  * tests run it in virtual time and need not shorten them. */
 #define CORE_ROUND_MIN_NS     100000000LL     /* shortest time between two decisions */
 #define CORE_TURN_NS          3600000000000LL /* length of a turn; a longer wait is overdue */
-#define CORE_BACKOFF_RESET_NS 600000000000LL  /* a failure after such a run counts as the first */
+#define CORE_BACKOFF_RESET_NS 600000000000LL  /* a failure or loss after such a run is the first */
 #define CORE_REFUSED_MAX      16u /* starts in a row that may be refused or not answered */
 #define CORE_LIST_NS          300000000000LL /* time between two lists: messages can get lost */
 #define CORE_POOL_RETRY_NS    600000000000LL /* wait before another request to an exhausted pool */

@@ -281,8 +281,8 @@ static void match_runs(struct sched_core *core, const struct core_run *runs, uin
 /* Kills a job that the list should have and has not: no replica of it is left, or comes later. */
 static void kill_missing(struct sched_core *core, struct core_job *job)
 {
+	core_job_count_end(core, job);
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
-	job->backoff_count++;
 }
 
 static void reconcile_job(struct sched_core *core, struct core_job *job, const struct core_run *run)

@@ -165,6 +165,9 @@ void core_job_stop(struct sched_core *core, struct core_job *job, enum core_afte
 void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t generation);
 /* Handles an end of the job for which core_event_is_new. */
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event);
+/* Counts an end after which the job waits; call it before the job's state changes. After a run of
+ * CORE_BACKOFF_RESET_NS the end counts as the first. */
+void core_job_count_end(const struct sched_core *core, struct core_job *job);
 void core_job_refused(struct sched_core *core, struct core_job *job);
 void core_job_check_time(struct sched_core *core, struct core_job *job);
 int core_job_command(struct sched_core *core, struct core_job *job, enum core_event_kind kind,

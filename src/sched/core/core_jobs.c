@@ -187,6 +187,13 @@ static int64_t backoff_ns(const struct sched_core *core, const struct core_job *
 	return wait_ns < core->options.backoff_max_ns ? wait_ns : core->options.backoff_max_ns;
 }
 
+void core_job_count_end(const struct sched_core *core, struct core_job *job)
+{
+	bool ran_long = core->now_ns - job->since_ns >= CORE_BACKOFF_RESET_NS;
+
+	job->backoff_count = ran_long ? 1 : job->backoff_count + 1;
+}
+
 /* Queues the job again, after a wait; fails it after too many failures or refusals. */
 static void wait_or_fail(struct sched_core *core, struct core_job *job, enum core_reason reason)
 {
@@ -251,8 +258,7 @@ static void fail(struct sched_core *core, struct core_job *job, int exit_code)
 {
 	job->exit_code = exit_code;
 	job->failures++;
-	job->backoff_count =
-		core->now_ns - job->since_ns >= CORE_BACKOFF_RESET_NS ? 1 : job->backoff_count + 1;
+	core_job_count_end(core, job);
 	wait_or_fail(core, job, CORE_WHY_EXIT);
 }
 
@@ -300,7 +306,7 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 	} else {
 		/* Never started: counts against CORE_REFUSED_MAX. */
 		job->refused += job->state == CORE_STARTING;
-		job->backoff_count++;
+		core_job_count_end(core, job);
 		wait_or_fail(core, job, CORE_WHY_GONE);
 	}
 }

@@ -122,6 +122,7 @@ static void an_order_is_what_was_ordered(void **state)
 		.least = 2,
 		.most = 5,
 		.priority = -3,
+		.boot = "of-yesterday",
 		.grace_ns = 5,
 		.nodes_n = 2,
 		.nodes = {{"a", 2}, {"b", 1}},
@@ -129,6 +130,8 @@ static void an_order_is_what_was_ordered(void **state)
 		.submission_bytes = 5};
 	static struct order two;
 	static const uint8_t owner[] = {0x0a, 0x0b, 0x0a, 0x0b};
+	const size_t boot = 4 + strlen(one.boot); /* bytes */
+	const size_t bounds = 12;                 /* and the priority */
 	struct wire_out out = {NULL};
 	uint8_t *at;
 
@@ -143,16 +146,24 @@ static void an_order_is_what_was_ordered(void **state)
 	assert_int_equal(order_replicas(&two), 3);
 	assert_memory_equal(two.submission, "bytes", 5);
 	assert_true(two.least == 2 && two.most == 5 && two.priority == -3);
+	assert_string_equal(two.boot, "of-yesterday");
 	for (size_t len = 0; len < out.len_bytes; len++) {
 		assert_int_equal(order_decode(&two, out.bytes, len, NULL), PAWL_ECORRUPT);
 	}
-	/* As version 5 wrote it: without bounds and priority, behind the owner. */
+	/* As version 6 wrote it: without the boot, behind bounds and priority. */
 	at = memmem(out.bytes, out.len_bytes, owner, sizeof(owner));
 	assert_non_null(at);
+	out.bytes[0] = 6;
+	at += sizeof(owner) + bounds;
+	memmove(at, at + boot, (size_t)(out.bytes + out.len_bytes - (at + boot)));
+	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes - boot, NULL), 0);
+	assert_true(two.priority == -3 && two.grace_ns == 5);
+	assert_string_equal(two.boot, "");
+	/* As version 5 wrote it: without bounds and priority, behind the owner. */
 	out.bytes[0] = 5;
-	at += sizeof(owner);
-	memmove(at, at + 12, (size_t)(out.bytes + out.len_bytes - (at + 12)));
-	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes - 12, NULL), 0);
+	at -= bounds;
+	memmove(at, at + bounds, (size_t)(out.bytes + out.len_bytes - (at + boot + bounds)));
+	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes - boot - bounds, NULL), 0);
 	assert_int_equal(two.owner, 0x0b0a0b0a);
 	assert_true(two.least == 0 && two.most == 0 && two.priority == 0);
 	assert_int_equal(two.grace_ns, 5);

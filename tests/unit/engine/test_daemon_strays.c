@@ -122,12 +122,12 @@ static void put_order(const char *folder, const void *bytes, size_t len_bytes)
 	}
 }
 
-/* Writes an order of version 4, without a key and the owner (8 bytes, since the key is empty), and
- * without bounds and priority (12 bytes), which follow: cuts them out. */
+/* Writes an order of version 4, without a key and the owner (8 bytes, since the key is empty),
+ * bounds and priority (12 bytes), and boot (4 bytes), which follow: cuts them out. */
 static void put_keyless(const char *folder, struct wire_out *out, const struct order *order)
 {
 	static const uint8_t version[] = {4, 0, 0, 0};
-	const size_t cut = 8 + 12;
+	const size_t cut = 8 + 12 + 4;
 	uint8_t *at = memmem(out->bytes, out->len_bytes, order->scratch, strlen(order->scratch));
 	size_t off;
 
@@ -167,6 +167,7 @@ static void a_process_of_an_earlier_run_is_not_of_this_one(void **state)
 	assert_int_equal(strays_mark_load(&mark, folder, NULL), 0);
 	assert_string_equal(mark.text, is);
 	assert_int_equal(mark.uid, geteuid());
+	assert_false(mark.booted); /* an order without a boot */
 	assert_int_equal(strays_signal(&mark, SIGKILL), 0);
 	ours = start(is);
 	await_count(is, geteuid(), 1);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/times.h"
 #include "engine/local/devices.h"
 #include "engine/local/local.h"
@@ -410,6 +411,41 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
+/* Replaces the boot in the order of a run. */
+static void put_boot(const char *dir, const char *boot)
+{
+	static struct order order;
+	char path[160];
+	struct pawl_err err = {0};
+	struct wire_out was = {NULL};
+	struct wire_out out = {NULL};
+
+	assert_int_equal(order_load(&order, &was, dir, &err), 0);
+	assert_string_not_equal(order.boot, "");
+	snprintf(order.boot, sizeof(order.boot), "%s", boot);
+	order_encode(&out, &order);
+	snprintf(path, sizeof(path), "%s/order", dir);
+	assert_int_equal(file_put(path, out.bytes, out.len_bytes, 0600, false, &err), 0);
+	wire_out_deinit(&was);
+	wire_out_deinit(&out);
+}
+
+/* The machine went down with the job, and was booted again: the job has lost its node. */
+static void test_what_ran_before_the_boot_has_lost_its_node(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	local_close(lw.local);
+	signal_run(dir, SIGKILL);
+	put_boot(dir, "another");
+	events.n = 0;
+	open_engine();
+	suite_list();
+	suite_ends(job, CORE_END_NODE_LOST, 0);
+}
+
 /* While it is not known whether a process is left, looks become rarer: after 0, 50, 100, 200, 400
  * and 800 ms, behind the look of the kill. */
 static void test_looks_for_what_stays_become_seldom(void **state)
@@ -594,6 +630,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
 		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_what_ran_before_the_boot_has_lost_its_node),
 		cmocka_unit_test(test_looks_for_what_stays_become_seldom),
 		cmocka_unit_test(test_more_descriptors_are_the_schedulers_alone),
 		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),

@@ -120,6 +120,26 @@ static void having_run_well_the_wait_is_short_again(void **state)
 	}
 }
 
+/* A job whose processes were killed is no worse than one that failed. */
+static void having_run_well_the_wait_of_the_gone_is_short_again(void **state)
+{
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_request){.least = 1, .most = 2});
+	for (int64_t wait_ns = S_NS; wait_ns <= 4 * S_NS; wait_ns *= 2) {
+		runs(a);
+		ends(a, CORE_END_UNKNOWN, 0);
+		assert_int_equal(job(a)->due_ns, t.now_ns + wait_ns);
+		pass(wait_ns);
+		is(a, CORE_STARTING, 2);
+	}
+	runs(a);
+	pass(CORE_BACKOFF_RESET_NS);
+	ends(a, CORE_END_UNKNOWN, 0);
+	assert_int_equal(job(a)->due_ns, t.now_ns + S_NS);
+}
+
 static void refused_starts_end_some_time(void **state)
 {
 	uint64_t a;
@@ -708,6 +728,7 @@ int main(void)
 		cmocka_unit_test(a_time_limit_ends_it),
 		cmocka_unit_test(failures_are_tried_again_ever_later_but_not_for_ever),
 		cmocka_unit_test(having_run_well_the_wait_is_short_again),
+		cmocka_unit_test(having_run_well_the_wait_of_the_gone_is_short_again),
 		cmocka_unit_test(refused_starts_end_some_time),
 		cmocka_unit_test(a_start_that_is_not_answered_is_killed),
 		cmocka_unit_test(a_start_is_not_awaited_anew_with_each_list),

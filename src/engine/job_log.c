@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,22 @@ struct job_log {
 	int fd;                 /* descriptor of the newest file; -1: it could not be opened */
 	uint64_t len_bytes;     /* bytes in the newest file */
 	uint64_t dropped_bytes; /* bytes that could not be written, and are not reported yet */
+	bool in_line;           /* the last byte ends no line */
 };
+
+/* Returns whether a file of that length ends in the middle of a line. If it cannot be read, it does
+ * not. */
+static bool ends_in_line(const char *path, off_t len_bytes)
+{
+	int fd = len_bytes > 0 ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+	char last = '\n';
+
+	if (fd >= 0) {
+		(void)!pread(fd, &last, 1, len_bytes - 1);
+		close(fd);
+	}
+	return last != '\n';
+}
 
 /* Opens the newest file. Refuses anything but a regular file: the job's user may have put a FIFO
  * there, on which a write would wait for a reader. */
@@ -40,6 +56,7 @@ static int open_file(struct job_log *log)
 		errno = EINVAL;
 	}
 	log->len_bytes = log->fd >= 0 ? (uint64_t)st.st_size : 0;
+	log->in_line = log->fd >= 0 && ends_in_line(log->path, st.st_size);
 	return log->fd;
 }
 
@@ -113,6 +130,7 @@ static bool put(struct job_log *log, const void *bytes, size_t len_bytes)
 		}
 		done += (size_t)n;
 		log->len_bytes += (uint64_t)n;
+		log->in_line = ((const char *)bytes)[done - 1] != '\n';
 	}
 	return true;
 }
@@ -150,5 +168,8 @@ void job_log_printf(struct job_log *log, const char *fmt, ...)
 							 : (int)(sizeof(line) - start) - 2;
 	ASSERT(start + (size_t)len + 1 < sizeof(line));
 	line[start + (size_t)len] = '\n';
+	if (log->in_line) { /* a progress bar, for example */
+		job_log_write(log, "\n", 1);
+	}
 	job_log_write(log, line, start + (size_t)len + 1);
 }

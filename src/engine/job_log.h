@@ -20,7 +20,8 @@ void job_log_close(struct job_log *log); /* NULL is fine */
 /* Appends bytes to the log. Bytes that cannot be written (a full disk) are dropped. Their number is
  * logged once writing works again. */
 void job_log_write(struct job_log *log, const void *bytes, size_t len_bytes);
-/* Appends a line "pawl: …". A longer line than 1023 bytes is cut. */
+/* Appends a line "pawl: …", a line of its own even if the job has not ended its last one. A longer
+ * line than 1023 bytes is cut. */
 void job_log_printf(struct job_log *log, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -26,14 +26,28 @@ static const struct workdir closed = {.dir_fd = -1,
 	.half_fd = -1,
 	.lock_fd = -1};
 
+/* Fails as errno has it, and says what to do where the user may not make a directory. */
+static int cannot_make(const char *dir, struct pawl_err *err)
+{
+	int why = errno;
+	int rv = pawl_err_sys(err, "make the directory %s", dir);
+
+	return why == EACCES || why == EPERM || why == EROFS
+		? pawl_err_set(err, rv,
+			  "make the directory %s: %s. Make it yourself, for the user who runs "
+			  "this, or take another directory",
+			  dir, strerror(why))
+		: rv;
+}
+
 /* Opens the mirrored directory, and finds its path. */
 static int open_dir(struct workdir *work, const char *dir, bool create, struct pawl_err *err)
 {
 	*work = closed;
 	if (create &&
 		(file_make_folders(AT_FDCWD, dir, 0777) != 0 ||
-			(mkdir(dir, 0777) != 0 && errno != EEXIST))) {
-		return pawl_err_sys(err, "make the directory %s", dir);
+			(FAULT_SYS("workdir.make", mkdir(dir, 0777)) != 0 && errno != EEXIST))) {
+		return cannot_make(dir, err);
 	}
 	work->dir_fd = FAULT_SYS("workdir.open", open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (work->dir_fd < 0 || realpath(dir, work->dir) == NULL) {
@@ -90,11 +104,13 @@ static int check_own(const struct workdir *work, struct pawl_err *err)
 static int open_own(struct workdir *work, bool inside, bool create, struct pawl_err *err)
 {
 	int rv = set_path(work, inside, err);
+	bool made;
 
 	if (rv != 0) {
 		return rv;
 	}
-	if (create && mkdir(work->path, 0700) != 0 && errno != EEXIST) {
+	made = create && mkdir(work->path, 0700) == 0;
+	if (create && !made && errno != EEXIST) {
 		return pawl_err_sys(err, "make %s", work->path);
 	}
 	work->fd = FAULT_SYS("workdir.own",
@@ -103,6 +119,9 @@ static int open_own(struct workdir *work, bool inside, bool create, struct pawl_
 	if (rv != 0 && work->fd >= 0) {
 		close(work->fd);
 		work->fd = -1;
+	}
+	if (rv != 0 && made) {
+		rmdir(work->path);
 	}
 	return rv;
 }

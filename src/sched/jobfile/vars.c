@@ -64,6 +64,22 @@ static void put_cluster(struct wire_out *set, const struct vars_place *place)
 	wire_put_u8(set, '\0');
 }
 
+/* W&B resumes a run by its id, not by its name: all starts of a job that resumes are one run. */
+static void put_wandb(struct wire_out *set, const struct sched_spec *spec, const char *task)
+{
+	bool resumes = false;
+
+	for (uint32_t i = 0; i < spec->vars_n; i++) {
+		resumes = resumes || strcmp(spec->vars[i].name, "WANDB_RESUME") == 0;
+		if (strcmp(spec->vars[i].name, "WANDB_RUN_ID") == 0) {
+			return;
+		}
+	}
+	if (resumes) {
+		put_var(set, "WANDB_RUN_ID", task);
+	}
+}
+
 void vars_put(struct wire_out *set, const struct sched_spec *spec, const struct vars_place *place,
 	enum vars_phase phase)
 {
@@ -79,6 +95,7 @@ void vars_put(struct wire_out *set, const struct sched_spec *spec, const struct 
 		place->gpus);
 	put_number(set, "SKYPILOT_NUM_NODES", place->nodes);
 	put_var(set, "SKYPILOT_TASK_ID", place->task);
+	put_wandb(set, spec, place->task);
 	put_number(set, "SKYPILOT_INTERNAL_JOB_ID", place->job);
 	put_cluster(set, place);
 }

@@ -24,7 +24,8 @@ struct vars_place {
 /*
  * Adds the spec's variables, and those that describe where the job runs, as "NAME=value" strings,
  * each with its NUL, as run_vars_merge of launch/env/run_vars.h takes them. Setup gets SkyPilot's
- * names for setup: SKYPILOT_SETUP_NODE_RANK and so on. set fails if memory is short.
+ * names for setup: SKYPILOT_SETUP_NODE_RANK and so on. If the spec has WANDB_RESUME, and no
+ * WANDB_RUN_ID, that becomes the job's id. set fails if memory is short.
  */
 void vars_put(struct wire_out *set, const struct sched_spec *spec, const struct vars_place *place,
 	enum vars_phase phase);

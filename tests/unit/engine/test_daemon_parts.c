@@ -440,6 +440,32 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	}
 }
 
+/* Pawl's lines do not continue a progress bar, neither of this start nor of the last one. */
+static void a_line_of_a_log_begins_behind_what_the_job_has_not_ended(void **state)
+{
+	char text[128] = "";
+	struct job_log *log;
+	char path[80];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/log", dir);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
+	job_log_printf(log, "one");
+	job_log_write(log, "\r12 %", 5);
+	job_log_printf(log, "two");
+	job_log_write(log, "\r34 %", 5);
+	job_log_close(log);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
+	job_log_printf(log, "three");
+	job_log_close(log);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+	fclose(file);
+	assert_string_equal(text, "pawl: one\n\r12 %\npawl: two\n\r34 %\npawl: three\n");
+	unlink(path);
+}
+
 /* A FIFO would make the log wait for a reader, and the job with it. */
 static void a_log_that_is_no_file_is_refused(void **state)
 {
@@ -560,6 +586,7 @@ int main(void)
 		cmocka_unit_test(ranks_keep_their_devices_or_cannot_be_changed),
 		cmocka_unit_test(of_records_of_devices_the_last_whole_one_counts),
 		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
+		cmocka_unit_test(a_line_of_a_log_begins_behind_what_the_job_has_not_ended),
 		cmocka_unit_test(a_log_that_is_no_file_is_refused),
 		cmocka_unit_test(a_full_disk_costs_lines_and_logs_how_many),
 	};

@@ -428,6 +428,31 @@ static void a_place_that_others_can_change_is_not_used(void **state)
 	workdir_close(&work);
 }
 
+/* A place that turns out to be of no use is left as it was. */
+static void a_place_that_is_not_used_is_not_left(void **state)
+{
+	struct workdir work;
+	char own[PATH_MAX + 16];
+
+	snprintf(own, sizeof(own), "%s/.out.pawl", base);
+	fault_arm("workdir.own", 1, EACCES, false);
+	assert_int_equal(workdir_open(&work, root, &err), 0);
+	fault_disarm();
+	assert_non_null(strstr(work.path, "/out/.pawl.mirror"));
+	assert_int_equal(access(own, F_OK), -1);
+	workdir_close(&work);
+}
+
+static void who_may_not_make_the_directory_is_told_what_to_do(void **state)
+{
+	struct workdir work;
+
+	fault_arm("workdir.make", 1, EACCES, false);
+	assert_true(workdir_open(&work, root, &err) < 0);
+	fault_disarm();
+	assert_non_null(strstr(err.msg, "/out: Permission denied. Make it yourself"));
+}
+
 static int open_leases(void **state)
 {
 	return leases_open(&leases, NULL, NULL, NULL);
@@ -460,6 +485,8 @@ int main(void)
 		TEST(inotify_tells_of_changes),
 		TEST(one_mirror_has_a_directory),
 		TEST(a_place_that_others_can_change_is_not_used),
+		TEST(a_place_that_is_not_used_is_not_left),
+		TEST(who_may_not_make_the_directory_is_told_what_to_do),
 	};
 
 	return cmocka_run_group_tests(tests, open_leases, close_leases);

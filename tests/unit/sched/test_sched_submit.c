@@ -192,6 +192,36 @@ static void a_job_finds_what_skypilot_sets(void **state)
 	}
 }
 
+/* Returns the value of WANDB_RUN_ID in a job with these envs; NULL: there is none. */
+static const char *run_id(const char *envs)
+{
+	static const char *const addresses[] = {"10.0.0.1"};
+	static char id[32];
+	const struct vars_place place = {.nodes = 1,
+		.addresses = addresses,
+		.task = "pawl-1_x_7",
+		.cluster = "pawl",
+		.engine = "local"};
+	struct wire_out set = {NULL};
+	char text[128];
+	const char *found;
+
+	snprintf(text, sizeof(text), "run: x\nenvs: %s\n", envs);
+	accept(text);
+	vars_put(&set, &spec, &place, VARS_RUN);
+	found = find(&set, "WANDB_RUN_ID");
+	snprintf(id, sizeof(id), "%s", found ? found : "");
+	wire_out_deinit(&set);
+	return found ? id : NULL;
+}
+
+static void a_job_that_resumes_its_run_of_wandb_has_its_id(void **state)
+{
+	assert_null(run_id("{WANDB_API_KEY: k}"));
+	assert_string_equal(run_id("{WANDB_RESUME: allow}"), "pawl-1_x_7");
+	assert_string_equal(run_id("{WANDB_RESUME: allow, WANDB_RUN_ID: mine}"), "mine");
+}
+
 /* ---- memory that runs out ---- */
 
 #define ANY                                                                                        \
@@ -321,6 +351,7 @@ int main(void)
 		cmocka_unit_test(what_is_given_goes_before_the_file),
 		cmocka_unit_test(names),
 		cmocka_unit_test(a_job_finds_what_skypilot_sets),
+		cmocka_unit_test(a_job_that_resumes_its_run_of_wandb_has_its_id),
 		cmocka_unit_test(each_allocation_can_fail),
 		cmocka_unit_test(each_piece_can_fail),
 		cmocka_unit_test(damaged_files_are_refused_or_mean_something),

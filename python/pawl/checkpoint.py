@@ -63,7 +63,8 @@ class Checkpointer(Saver):
 
     Raises PawlError: PAWL_EBUSY (another job saves to root), PAWL_ENOTSUP (a URL).
     Its methods are for one thread at a time.
-    While one is open in the main thread, SIGTERM sets ``stopping`` instead of ending the process.
+    While one is open in the main thread, SIGTERM sets ``stopping`` instead of ending the process;
+    not where ``stopping`` is refused.
     At exit it is closed, which waits for the newest save; if that is not durable then, and
     ``on_exit`` is ``"raise"``, the process ends with 74 where it would have ended with 0.
     The logger ``pawl`` reports trouble in the background (a full disk, for example) when it begins,
@@ -166,6 +167,7 @@ class Checkpointer(Saver):
 
         Ask once a step, on all ranks alike: the answer turns to True at the same question on every
         rank, and to False with the next save. It takes microseconds. While ``stopping`` it is True.
+        Raises PawlError as ``stopping`` does.
 
         A save is due when the interval since the last one is that which minimizes the sum of the
         time that saving takes from training and the work that a failure loses (Daly 2006, equation

@@ -228,6 +228,25 @@ static void on_wake(void *user)
 	sweep(agent);
 }
 
+/* Tells the owner what the ranks have answered. */
+static void poll_timer_fired(struct loop_timer *timer)
+{
+	struct agent *agent = timer->user;
+
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_report_polls(root);
+	}
+	for (uint32_t i = 0; i < AGENT_STOPS_MAX; i++) {
+		const struct agent_poll poll = {.path = agent->stops[i].path,
+			.question = QUESTION_STOP};
+
+		if (agent->stops[i].unreported) {
+			agent->stops[i].unreported = false;
+			agent->polled(agent->polled_user, &poll);
+		}
+	}
+}
+
 /* ---- public functions ---- */
 
 /* Makes sure that this is the job's only agent, by a lock beside the socket: a socket file does not
@@ -318,6 +337,7 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	agent->close_idle_roots = options->close_idle_roots;
 	agent->log_visible = options->log_visible;
 	agent->idle = (struct loop_timer){.fired = agent_idle_fired, .user = agent};
+	agent->poll_timer = (struct loop_timer){.fired = poll_timer_fired, .user = agent};
 	agent->lock_fd = -1;
 	rv = agent->job && agent->socket ? 0
 					 : pawl_err_set(err, PAWL_ENOMEM, "no memory for an agent");
@@ -337,6 +357,14 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	return 0;
 }
 
+static void forget_stops(struct agent *agent)
+{
+	for (uint32_t i = 0; i < AGENT_STOPS_MAX; i++) {
+		free(agent->stops[i].path);
+		agent->stops[i] = (struct agent_stop){.path = NULL};
+	}
+}
+
 void agent_close(struct agent *agent)
 {
 	if (!agent) {
@@ -344,7 +372,9 @@ void agent_close(struct agent *agent)
 	}
 	agent->drained = NULL;
 	agent->idle_exit_ns = 0;
+	agent->polled = NULL;
 	loop_timer_cancel(agent->loop, &agent->idle);
+	loop_timer_cancel(agent->loop, &agent->poll_timer);
 	for (struct agent_conn *conn = agent->conns; conn; conn = conn->next) {
 		conn->closing = true;
 	}
@@ -374,6 +404,7 @@ void agent_close(struct agent *agent)
 	for (uint32_t i = 0; i < AGENT_NONCES_MAX; i++) {
 		free(agent->nonces[i].path);
 	}
+	forget_stops(agent);
 	free(agent->job);
 	free(agent->socket);
 	free(agent);
@@ -391,6 +422,7 @@ void agent_set_attempt(struct agent *agent, uint32_t attempt)
 	agent->left_not_durable = false;
 	free(agent->notice);
 	agent->notice = NULL;
+	forget_stops(agent);
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
 		root_new_epoch(root, root->ledger.world, attempt);
 	}
@@ -506,6 +538,68 @@ void agent_on_begun(struct agent *agent,
 {
 	agent->begun = begun;
 	agent->begun_user = user;
+}
+
+void agent_on_polled(struct agent *agent, void (*polled)(void *user, const struct agent_poll *poll),
+	void *user)
+{
+	agent->polled = polled;
+	agent->polled_user = user;
+}
+
+/* Remembers that ranks of another host were told to stop in a root. */
+static struct agent_stop *note_stop(struct agent *agent, const char *path)
+{
+	char *copy = NULL;
+	uint32_t i = 0;
+
+	while (i < AGENT_STOPS_MAX && agent->stops[i].path != NULL) {
+		if (strcmp(agent->stops[i].path, path) == 0) {
+			return &agent->stops[i];
+		}
+		i++;
+	}
+	copy = strdup(path);
+	if (copy == NULL) {
+		/* Without a copy, ranks that connect later do not hear of it. */
+		return NULL;
+	}
+	i = i < AGENT_STOPS_MAX ? i : AGENT_STOPS_MAX - 1;
+	free(agent->stops[i].path);
+	memmove(agent->stops + 1, agent->stops, i * sizeof(agent->stops[0]));
+	agent->stops[0] = (struct agent_stop){.path = copy};
+	return &agent->stops[0];
+}
+
+void agent_hold(struct agent *agent, const struct agent_poll *poll)
+{
+	struct agent_root *root = root_find(agent, poll->path);
+	struct agent_stop *stop = NULL;
+
+	if (agent->polled == NULL || poll->question >= QUESTIONS_N) {
+		return;
+	}
+	if (poll->question == QUESTION_STOP) {
+		stop = note_stop(agent, poll->path);
+	}
+	if (root) {
+		root_hold_too(root, poll);
+		root_advance(root);
+	} else if (stop) {
+		stop->unreported = true;
+		loop_timer_start(agent->loop, &agent->poll_timer, clock_mono_ns());
+	}
+	sweep(agent);
+}
+
+void agent_yes_at(struct agent *agent, const struct agent_poll *poll)
+{
+	struct agent_root *root = root_find(agent, poll->path);
+
+	if (root && poll->question < QUESTIONS_N) {
+		root_yes_at(root, poll);
+		sweep(agent);
+	}
 }
 
 void agent_on_scale(struct agent *agent,

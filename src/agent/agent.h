@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define AGENT_NONCES_MAX 16u
+#define AGENT_STOPS_MAX  16u
 
 struct pawl_err;
 struct loop;
@@ -80,6 +81,35 @@ void agent_on_begun(struct agent *agent,
  * the number does not soon appear is another directory, and is refused. The newest AGENT_NONCES_MAX
  * roots are remembered. */
 void agent_expect_nonce(struct agent *agent, const char *path, uint64_t nonce);
+
+/* A question that all ranks of a root answer alike (see root_hold), and what is known of the
+ * answer. */
+struct agent_poll {
+	const char *path;  /* the root's; the caller's */
+	uint32_t question; /* enum proto_question */
+	/* Whether a save is due: the run of the hosts in which that is asked, 0: any; and the
+	 * number of the last save, as all ranks count. */
+	uint64_t run;
+	uint64_t seq;
+	/* How often a rank of this host has asked, at most. In agent_yes_at: the count from which
+	 * on the answer is yes. */
+	uint64_t polls;
+};
+
+/* Sets the function called once all ranks of this host have answered a question, in a job whose
+ * ranks span hosts. The owner brings all hosts together: it calls agent_hold on the others, and
+ * agent_yes_at on all. The function is called from the loop, never from within another function of
+ * the agent. NULL: whether a save is due is not asked where ranks span hosts, and the ranks of each
+ * host stop by themselves. */
+void agent_on_polled(struct agent *agent, void (*polled)(void *user, const struct agent_poll *poll),
+	void *user);
+/* Another host's ranks are asked a question: so are those here, at once or, if a save is due, when
+ * they have made the save of that number. Ranks that connect later are asked to stop, too, in the
+ * newest AGENT_STOPS_MAX roots, until the next attempt. */
+void agent_hold(struct agent *agent, const struct agent_poll *poll);
+/* The hosts have agreed: reports it to the ranks here. An answer to another question than the last
+ * one is ignored. */
+void agent_yes_at(struct agent *agent, const struct agent_poll *poll);
 
 /* How many ranks a job has. */
 struct agent_scale {

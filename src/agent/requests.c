@@ -18,16 +18,6 @@
 #define EVERY_MAX_MS     (1ULL << 40)
 #define REPLICAS_DEFAULT 1u /* hosts that hold a host's part, unless a worker says otherwise */
 
-static struct agent_root *find_root(struct agent *agent, const char *path)
-{
-	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		if (strcmp(root->path, path) == 0) {
-			return root;
-		}
-	}
-	return NULL;
-}
-
 /* Returns the list without root. */
 static struct agent_root *unlink_root(struct agent_root *roots, const struct agent_root *root)
 {
@@ -162,7 +152,7 @@ static void set_interval(struct agent_root *root, int64_t interval_ns, bool auto
 static int join_root(struct agent_conn *conn, const struct frame_hello *hello, struct pawl_err *err)
 {
 	struct agent *agent = conn->agent;
-	struct agent_root *root = find_root(agent, hello->root);
+	struct agent_root *root = root_find(agent, hello->root);
 	const struct persist_policy policy = policy_of(hello);
 	const uint64_t every_ms = hello->persist_every_ms;
 	const int64_t interval_ns =
@@ -218,6 +208,19 @@ static int join_root(struct agent_conn *conn, const struct frame_hello *hello, s
 	return 0;
 }
 
+/* Whether the ranks of another host were told to stop in a root. */
+static bool is_to_stop(const struct agent_root *root)
+{
+	const struct agent_stop *stops = root->agent->stops;
+
+	for (uint32_t i = 0; i < AGENT_STOPS_MAX && stops[i].path != NULL; i++) {
+		if (strcmp(stops[i].path, root->path) == 0) {
+			return root_asks_hosts(root);
+		}
+	}
+	return false;
+}
+
 static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame_request *body)
 {
 	const struct frame_hello *hello = &body->hello;
@@ -238,7 +241,8 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, const union frame
 		return;
 	}
 	conn->hello_id = id;
-	if (conn->agent->notice || conn->root->questions.hold_sent[QUESTION_STOP]) {
+	if (conn->agent->notice || is_to_stop(conn->root) ||
+		conn->root->questions.hold_sent[QUESTION_STOP]) {
 		root_hold(conn->root, QUESTION_STOP); /* again, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
@@ -619,7 +623,7 @@ static void handle_state(struct agent_conn *conn, uint32_t id, const union frame
 	struct pawl_err err = {0};
 	int newest;
 
-	root = strcmp(asked->job, agent->job) == 0 ? find_root(agent, asked->root) : NULL;
+	root = strcmp(asked->job, agent->job) == 0 ? root_find(agent, asked->root) : NULL;
 	if (!root) {
 		pawl_err_set(&err, PAWL_ENOENT, "job %s does not save to %.256s", asked->job,
 			asked->root);

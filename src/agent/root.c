@@ -151,6 +151,24 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 			(left || root->agent->close_idle_roots ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
 
+struct agent_root *root_find(const struct agent *agent, const char *path)
+{
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		if (strcmp(root->path, path) == 0) {
+			return root;
+		}
+	}
+	return NULL;
+}
+
+static void due_fired(struct loop_timer *timer)
+{
+	struct agent_root *root = timer->user;
+
+	root_due(root);
+	root_advance(root);
+}
+
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
 	int64_t interval_ns, struct agent_root **out, struct pawl_err *err)
 {
@@ -170,7 +188,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->workers.orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	root_init_advice(root);
 	root->storage.slow = (struct loop_timer){.fired = root_slow_fired, .user = root};
-	root->schedule.due = (struct loop_timer){.fired = root_due_fired, .user = root};
+	root->schedule.due = (struct loop_timer){.fired = due_fired, .user = root};
 	init_ledger(root, options->ranks, interval_ns);
 	root->ledger.first_rank = options->first_rank;
 	rv = make_ranks(root, options->ranks, err);

@@ -150,6 +150,12 @@ struct agent_nonce {
 	uint64_t nonce; /* random number of the host's start */
 };
 
+/* A root in which another host's ranks were told to stop. */
+struct agent_stop {
+	char *path;      /* owned; NULL: entry is unused */
+	bool unreported; /* the owner is to hear that no rank here has asked */
+};
+
 enum root_state { ROOT_OPENING, ROOT_OPEN, ROOT_FAILED };
 
 /* The current epoch: one start of the ranks. */
@@ -208,7 +214,18 @@ struct root_history {
 /* State of the questions that all ranks answer alike: see root_hold. */
 struct root_questions {
 	bool hold_sent[QUESTIONS_N]; /* HOLD was sent to the workers */
-	bool settled[QUESTIONS_N];   /* YES_AT was sent to the workers */
+	/* YES_AT was sent to the workers or, if the hosts agree, polls has their answer. */
+	bool settled[QUESTIONS_N];
+	/* If the hosts agree (root_asks_hosts): */
+	bool unreported[QUESTIONS_N]; /* the owner is to hear of polls */
+	uint64_t polls[QUESTIONS_N];  /* how often a rank here had asked, at most */
+	uint64_t run; /* run in which the ranks here are asked whether a save is due */
+	uint64_t seq; /* number of the last save, in that question */
+	/* Rank 0's host has asked whether a save is due, after the save wanted_seq of the run
+	 * wanted_run, to which the ranks here have not come. */
+	bool wanted;
+	uint64_t wanted_run, wanted_seq;
+	bool needs_run; /* rank 0's host could not ask yet: it knows of no run */
 };
 
 /* When the next save is due. */
@@ -303,8 +320,12 @@ struct agent {
 	void *scale_user;
 	void (*preempted)(void *user, int64_t left_ns); /* see agent_on_preempt */
 	void *preempted_user;
-	struct agent_nonce nonces[AGENT_NONCES_MAX]; /* newest first, by path */
-	void (*drained)(void *user, bool ok);        /* see agent_drain; NULL: not draining */
+	struct agent_nonce nonces[AGENT_NONCES_MAX];               /* newest first, by path */
+	void (*polled)(void *user, const struct agent_poll *poll); /* see agent_on_polled */
+	void *polled_user;
+	struct loop_timer poll_timer;             /* due at once: something is unreported */
+	struct agent_stop stops[AGENT_STOPS_MAX]; /* newest first */
+	void (*drained)(void *user, bool ok);     /* see agent_drain; NULL: not draining */
 	void *drained_user;
 	struct wire_out scratch; /* frames are built here */
 };
@@ -321,6 +342,8 @@ void root_reap(struct agent_root *root);
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
 	int64_t interval_ns, struct agent_root **out, struct pawl_err *err);
 void root_close(struct agent_root *root);
+/* Returns the root of that path, or NULL. */
+struct agent_root *root_find(const struct agent *agent, const char *path);
 /* Adds the rank of a worker that sent HELLO to an open or opening root; PAWL_EBUSY if the rank
  * runs already. */
 int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
@@ -513,8 +536,29 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why);
  *
  * Saves are counted, so either all ranks get yes, or none: HOLD is sent once all have come to the
  * last save.
+ *
+ * Where ranks span hosts, each host does that for its own ranks, and reports the highest count to
+ * the owner of the agent, who finds the highest of all hosts. Any host may have its ranks told to
+ * stop: the others follow (agent_hold). Only rank 0's host asks whether a save is due. The others
+ * follow once their ranks have come to that save. Ranks that are ahead answer, and are asked
+ * nothing: they got no before their next save, as will the others, because the count for yes is
+ * higher than theirs. The run is part of that question, because ranks that begin anew count from
+ * the start.
  */
 void root_hold(struct agent_root *root, enum proto_question question);
+/* Whether the ranks span hosts and the owner brings them together. */
+bool root_asks_hosts(const struct agent_root *root);
+/* Whether all ranks are here and have come to a save. */
+bool root_has_come_to(const struct agent_root *root, uint64_t seq);
+/* Another host's ranks are asked. */
+void root_hold_too(struct agent_root *root, const struct agent_poll *poll);
+/* Asks what rank 0's host has asked, if the ranks here have come to it. Returns whether that, or a
+ * question of this host, waits for the run of the hosts to be known. */
+bool root_hold_wanted(struct agent_root *root);
+/* The hosts have agreed. */
+void root_yes_at(struct agent_root *root, const struct agent_poll *poll);
+/* Calls the owner with what is unreported. */
+void root_report_polls(struct agent_root *root);
 /* Has all ranks stop. The step at which they do is settled once. */
 void root_request_stop(struct agent_root *root);
 /* Called when a rank's count is in. Once all counts are, sends all ranks the count for yes. */
@@ -544,7 +588,8 @@ void root_add_past(struct agent_root *root, const struct events_past *past);
 void root_init_advice(struct agent_root *root);
 /* With auto_interval: gives the advised interval to the ledger. */
 void root_advise(struct agent_root *root);
-void root_due_fired(struct loop_timer *timer);
+/* The next save is due: asks the ranks, or tries again soon; root_advance must follow. */
+void root_due(struct agent_root *root);
 
 /* ---- root_alerts.c: see alerts.h ---- */
 void root_alert(struct agent_root *root, const struct alert *alert);

@@ -431,6 +431,10 @@ void root_advance(struct agent_root *root)
 		}
 	}
 	waiting = root_chosen_advance(root) || waiting;
+	if (root_hold_wanted(root)) {
+		root_peers_enter(root);
+		waiting = true;
+	}
 	restore_advance(root);
 	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
 	if (slot >= 0) {

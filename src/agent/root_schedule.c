@@ -5,11 +5,17 @@
 #include "base/clock.h"
 #include "base/times.h"
 
+/* Whether this host, of several that the ranks span, asks them whether a save is due. */
+static bool asks_when_due(const struct agent_root *root)
+{
+	return root_asks_hosts(root) && root->first_rank == 0 && !root->named;
+}
+
 static void wait_due(struct agent_root *root, double after_s)
 {
 	double again_s = (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S;
 
-	if (root->ledger.named) {
+	if (root->ledger.named || (root->remote_ranks > 0 && !asks_when_due(root))) {
 		return;
 	}
 	after_s = root->schedule.save_soon && after_s > again_s ? again_s : after_s;
@@ -97,9 +103,6 @@ void root_save_soon(struct agent_root *root)
 {
 	ledger_want_durable(&root->ledger, 0);
 	root->schedule.durable_next = true;
-	if (root->remote_ranks > 0) {
-		return; /* ranks on several hosts decide by themselves when they save */
-	}
 	root->schedule.save_soon = true;
 	if (root->workers.running && !root->questions.hold_sent[QUESTION_DUE]) {
 		wait_due(root, 0);
@@ -114,19 +117,16 @@ void root_advise(struct agent_root *root)
 	}
 }
 
-void root_due_fired(struct loop_timer *timer)
+void root_due(struct agent_root *root)
 {
-	struct agent_root *root = timer->user;
+	bool asks_hosts = root_asks_hosts(root);
 
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		const struct agent_rank *rank = &root->ranks[r];
-
-		if (!rank->conn || !rank->conn->welcomed ||
-			rank->asked_seq < root->schedule.asked_seq) {
-			root->schedule.asked_ns = clock_mono_ns();
-			wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
-			return;
-		}
+	/* Once a run is known, the ranks of all hosts are there. */
+	root->questions.needs_run = asks_hosts && root->peers.has_links && root->peers.map.run == 0;
+	if (root->questions.needs_run || !root_has_come_to(root, root->schedule.asked_seq)) {
+		root->schedule.asked_ns = clock_mono_ns();
+		wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
+		return;
 	}
 	root_hold(root, QUESTION_DUE);
 }

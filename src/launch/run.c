@@ -62,6 +62,9 @@ static int open_agent(struct run *run, struct pawl_err *err)
 		agent_on_begun(run->agent, run_on_root_begun, run);
 		agent_on_scale(run->agent, run_on_scale, run);
 		agent_on_preempt(run->agent, run_on_preempt, run);
+		if (run->plan.nodes > 1) {
+			agent_on_polled(run->agent, run_on_polled, run);
+		}
 	}
 	return rv;
 }

@@ -208,6 +208,21 @@ void run_on_root_begun(void *user, const char *path, uint64_t nonce)
 		(struct nodes_event){.kind = NODES_ROOT_BEGUN, .text = path, .nonce = nonce});
 }
 
+void run_on_polled(void *user, const struct agent_poll *poll)
+{
+	struct node_frame frame = {.kind = NODE_POLLED,
+		.question = poll->question,
+		.instance_id = poll->run,
+		.seq = poll->seq,
+		.polls = poll->polls};
+
+	/* A root of a longer path is not asked: its ranks stop by themselves. */
+	if (strlen(poll->path) < sizeof(frame.text)) {
+		memcpy(frame.text, poll->path, strlen(poll->path));
+		run_step(user, (struct nodes_event){.kind = NODES_POLLED, .frame = &frame});
+	}
+}
+
 void run_on_imports(void *user)
 {
 	struct run *run = user;

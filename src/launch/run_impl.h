@@ -10,6 +10,7 @@
 #include "launch/run_plan.h"
 
 struct agent;
+struct agent_poll;
 struct agent_scale;
 struct node_net;
 struct notice_watcher;
@@ -91,6 +92,7 @@ void run_on_connected(void *user, uint32_t conn);
 void run_on_closed(void *user, uint32_t conn, const char *why);
 void run_on_frame(void *user, uint32_t conn, const struct node_frame *frame);
 void run_on_root_begun(void *user, const char *path, uint64_t nonce);
+void run_on_polled(void *user, const struct agent_poll *poll);
 void run_on_imports(void *user);
 /* Answers `pawl scale`. */
 int run_on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err);

@@ -52,6 +52,7 @@ static void take_event(void *user, const struct notice_event *event, int64_t gon
 		log_line(LOG_INFO, "notice: %s: the next save is made durable at once",
 			event->text);
 		agent_save_soon(run->agent);
+		run_step(run, (struct nodes_event){.kind = NODES_ADVISED});
 		break;
 	case NOTICE_TROUBLE:
 		log_line(LOG_WARNING, "notice: %s", event->text);

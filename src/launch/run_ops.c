@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/times.h"
 #include "io/address.h"
+#include "ipc/frames.h"
 #include "launch/nodes/node_net.h"
 #include "launch/run_group.h"
 #include "launch/run_port.h"
@@ -152,6 +153,33 @@ static void notify_agent(void *user, const char *path, uint64_t nonce)
 	agent_expect_nonce(run->agent, path, nonce);
 }
 
+static void ask_ranks(void *user, const struct node_frame *frame)
+{
+	struct run *run = user;
+	const struct agent_poll poll = {.path = frame->text,
+		.question = frame->question,
+		.run = frame->instance_id,
+		.seq = frame->seq,
+		.polls = frame->polls};
+
+	_Static_assert(NODE_QUESTIONS == QUESTIONS_N, "nodes know all questions");
+	if (frame->kind == NODE_HOLD) {
+		agent_hold(run->agent, &poll);
+	} else {
+		agent_yes_at(run->agent, &poll);
+	}
+}
+
+static void save_soon(void *user)
+{
+	struct run *run = user;
+
+	log_line(LOG_INFO,
+		"another node's machine may go away: the next save is made durable at "
+		"once");
+	agent_save_soon(run->agent);
+}
+
 /* Closes the membership of a job that has no rank left, so that ranks do not wait to join in
  * vain. */
 static void close_empty_membership(struct run *run)
@@ -273,6 +301,8 @@ const struct nodes_ops run_ops = {
 	.add = add_workers,
 	.retire = retire_workers,
 	.notify_root_begun = notify_agent,
+	.ask = ask_ranks,
+	.save_soon = save_soon,
 	.drain = drain,
 	.exit = end_run,
 	.log = log_text,

@@ -195,6 +195,8 @@ class Saver:
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
         host_first, host_ranks = _resolve_host(self.rank, self.world_size, env)
         self._spans_hosts = host_ranks < self.world_size
+        # Programs that save by tag have their own ways to stop where ranks span hosts.
+        self._answers_alike = not self._spans_hosts or (_hosts_agree() and not named)
         self._trust = trust
         self._named = named
         self._raises = on_exit == "raise"
@@ -246,7 +248,7 @@ class Saver:
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0
         _fence.install()
-        self._holds_signal = not self._spans_hosts and _stop.install()
+        self._holds_signal = self._answers_alike and _stop.install()
         _open.add(self)
         self._log_queued()
         self._notifier = threading.Thread(
@@ -302,8 +304,9 @@ class Saver:
         Ask once a step, on all ranks alike: the answer turns to True at the same question on every
         rank, so that none leaves the others waiting in a collective.
 
-        Raises PawlError (PAWL_ENOTSUP) where the ranks span hosts, which cannot be brought to agree
-        within a step: all-reduce a flag of your own there. SIGTERM is left as it is.
+        Raises PawlError (PAWL_ENOTSUP) where the ranks span hosts and were not started by
+        ``pawl run --nnodes``, which brings the hosts together: all-reduce a flag of your own there.
+        SIGTERM is left as it is. So it is for an Engine whose ranks span hosts.
         """
         self._refuse_hosts("stopping")
         if self._session is None:
@@ -416,11 +419,12 @@ class Saver:
         self.close()
 
     def _refuse_hosts(self, what: str) -> None:
-        if self._spans_hosts:
+        if not self._answers_alike:
+            instead = "" if self._named else "start them by pawl run --nnodes, or "
             raise error(
                 "PAWL_ENOTSUP",
                 f"{self.root}: {what}: the ranks span hosts, whose answers would differ: "
-                "all-reduce a flag of your own",
+                f"{instead}all-reduce a flag of your own",
             )
 
     def _warn_unlinked(self, replicas: int) -> None:
@@ -604,6 +608,13 @@ def _resolve_host(rank: int, world: int, env: _core.Env) -> tuple[int, int]:
             f"{env['world']}, and it alone knows which ranks are on this node",
         )
     return rank - env["local_rank"], env["local_world"]
+
+
+def _hosts_agree() -> bool:
+    """Whether the launchers of all hosts are one ``pawl run --nnodes``, which has
+    all ranks answer a question alike.
+    """
+    return "PAWL_AGENT" in os.environ and os.environ.get("GROUP_WORLD_SIZE", "1") != "1"
 
 
 def _job_id(job: str | None, env: _core.Env, root: str) -> str:

@@ -71,6 +71,18 @@ static void code_exited(struct wire_coder *c, struct node_frame *f)
 	wire_code_str(c, f->text, sizeof(f->text));
 }
 
+static void code_question(struct wire_coder *c, struct node_frame *f)
+{
+	wire_code_u32(c, &f->generation);
+	wire_code_u32(c, &f->question);
+	wire_code_u64(c, &f->instance_id);
+	wire_code_u64(c, &f->seq);
+	if (f->kind != NODE_HOLD) {
+		wire_code_u64(c, &f->polls);
+	}
+	wire_code_str(c, f->text, sizeof(f->text));
+}
+
 /* Returns false if there is no such kind. */
 static bool code_from_member(struct wire_coder *c, struct node_frame *f)
 {
@@ -99,6 +111,12 @@ static bool code_from_member(struct wire_coder *c, struct node_frame *f)
 	case NODE_SERVE:
 		wire_code_u64(c, &f->instance_id);
 		wire_code_str(c, f->text, sizeof(f->text));
+		return true;
+	case NODE_POLLED:
+		code_question(c, f);
+		return true;
+	case NODE_SAVE_SOON:
+		wire_code_u32(c, &f->generation);
 		return true;
 	case NODE_HEARTBEAT:
 		return true;
@@ -151,6 +169,10 @@ static bool code_from_coordinator(struct wire_coder *c, struct node_frame *f)
 		wire_code_u64(c, &f->instance_id);
 		wire_code_str(c, f->text, sizeof(f->text));
 		return true;
+	case NODE_HOLD:
+	case NODE_YES_AT:
+		code_question(c, f);
+		return true;
 	default:
 		return false;
 	}
@@ -189,6 +211,10 @@ static bool is_valid(const struct node_frame *f)
 			f->status >= 0 && f->status <= 255;
 	case NODE_DRAIN:
 		return f->signal >= 0 && f->signal < 64 && f->status >= 0 && f->status <= 255;
+	case NODE_POLLED:
+	case NODE_HOLD:
+	case NODE_YES_AT:
+		return f->question < NODE_QUESTIONS && f->polls < UINT64_MAX;
 	case NODE_KILL:
 	case NODE_EXIT:
 		return f->status >= 0 && f->status <= 255;

@@ -16,6 +16,7 @@
 #define NODE_FRAME_MAX    2048u /* bytes of a body */
 #define NODE_TEXT_MAX     1200u /* bytes of a text, terminator included */
 #define NODES_MAX         256u  /* nodes of a job, at most */
+#define NODE_QUESTIONS    2u    /* QUESTIONS_N of ipc/frames.h */
 #define NODE_SERVERS_MAX  16u   /* servers of a job (hosts that only add), at most */
 #define NODE_NONE         UINT32_MAX
 #define NODE_SERVER_MAX   72u              /* bytes of a server's name, terminator included */
@@ -34,6 +35,9 @@ enum node_frame_kind {
 	NODE_DRAINED,    /* generation, ok */
 	NODE_ROOT_BEGUN, /* instance_id, text: nonce and path of a root begun by rank 0 */
 	NODE_SERVE,      /* instance_id, text: a server, which only adds, and its name */
+	/* generation, question, instance_id, seq, polls, text: the ranks of the node have answered;
+	 * text is the root's path, as in NODE_HOLD and NODE_YES_AT */
+	NODE_POLLED,
 	/* coordinator to member */
 	NODE_WELCOME = 16, /* heartbeat_interval_ns */
 	NODE_REFUSE,       /* final, text */
@@ -45,8 +49,11 @@ enum node_frame_kind {
 	NODE_DRAIN,            /* generation, status, signal, left_ns, will_restart */
 	NODE_EXIT,             /* status */
 	NODE_ROOT_BEGUN_RELAY, /* a NODE_ROOT_BEGUN, relayed */
+	NODE_HOLD,             /* as NODE_POLLED, without polls: other ranks are asked */
+	NODE_YES_AT,           /* as NODE_POLLED: from which count on the answer is yes */
 	/* both ways */
 	NODE_HEARTBEAT = 32, /* no fields */
+	NODE_SAVE_SOON,      /* generation: a machine may go away; the coordinator relays it */
 };
 
 /* How far the job is, as each of its nodes knows. A new coordinator goes on from the node that is
@@ -60,15 +67,17 @@ struct node_ledger {
 
 struct node_frame {
 	enum node_frame_kind kind; /* tells which of the other fields count */
-	uint64_t instance_id;      /* random number of a `pawl run`, or of a start of its ranks */
-	uint32_t nodes;            /* nodes of the job, by the options of the sender */
-	uint32_t workers;          /* workers of the node */
-	uint32_t wanted;           /* node rank by its options, or NODE_NONE */
-	uint32_t previous_node;    /* node rank in the last generation, or NODE_NONE */
-	uint32_t node;             /* node rank from now on */
-	uint32_t first;            /* lowest rank of the node */
-	uint32_t world;            /* ranks of the job */
-	uint32_t port;             /* free port on the node; START: MASTER_PORT */
+	/* Random number of a `pawl run`, or of a start of its ranks; in questions, the run of the
+	 * hosts: see struct agent_poll. */
+	uint64_t instance_id;
+	uint32_t nodes;         /* nodes of the job, by the options of the sender */
+	uint32_t workers;       /* workers of the node */
+	uint32_t wanted;        /* node rank by its options, or NODE_NONE */
+	uint32_t previous_node; /* node rank in the last generation, or NODE_NONE */
+	uint32_t node;          /* node rank from now on */
+	uint32_t first;         /* lowest rank of the node */
+	uint32_t world;         /* ranks of the job */
+	uint32_t port;          /* free port on the node; START: MASTER_PORT */
 	/* Port of the node's agent for others; START: of rank 0's node. 0: the agent does not
 	 * listen, or, in a START, that of some node does not. */
 	uint32_t peer_port;
@@ -79,6 +88,9 @@ struct node_frame {
 	uint32_t rank;                 /* rank of the worker in the job */
 	int32_t status;                /* exit status of a worker, or of the job */
 	uint64_t commits;              /* commits of this node, as in struct run_event */
+	uint32_t question;             /* below NODE_QUESTIONS: enum proto_question */
+	uint64_t seq;                  /* as in struct agent_poll */
+	uint64_t polls;                /* as in struct agent_poll */
 	int32_t signal;                /* signal number; 0: none */
 	int64_t left_ns;               /* time left until the deadline */
 	int64_t heartbeat_interval_ns; /* 0: there are no heartbeats */

@@ -266,6 +266,30 @@ static void take_root_begun(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
+static void take_polled(struct nodes *n, const struct node_frame *polled)
+{
+	struct node_frame frame = *polled;
+
+	frame.generation = n->ledger.generation;
+	if (n->role == NODES_MEMBER) {
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else if (n->role == NODES_LEADING) {
+		nodes_lead_polled(n, &n->members[0], &frame);
+	}
+}
+
+static void take_advice(struct nodes *n)
+{
+	const struct node_frame frame = {.kind = NODE_SAVE_SOON,
+		.generation = n->ledger.generation};
+
+	if (n->role == NODES_MEMBER) {
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else if (n->role == NODES_LEADING) {
+		nodes_lead_advised(n, &n->members[0], &frame);
+	}
+}
+
 /* If this process itself stood still, the other nodes were not silent for that time: moves the
  * times of their last frames forward by it. */
 static void adjust_for_stall(struct nodes *n)
@@ -382,6 +406,12 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		break;
 	case NODES_ROOT_BEGUN:
 		take_root_begun(n, event);
+		break;
+	case NODES_ADVISED:
+		take_advice(n);
+		break;
+	case NODES_POLLED:
+		take_polled(n, event->frame);
 		break;
 	}
 	n->ticked_ns = n->now_ns;

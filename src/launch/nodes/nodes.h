@@ -36,6 +36,7 @@
 #define LAUNCH_NODES_NODES_H
 
 #include "launch/nodes/node_frame.h"
+#include "launch/nodes/nodes_polls.h"
 #include "launch/nodes/run_policy.h"
 
 #define NODES_PLACES_MAX        8u
@@ -67,8 +68,11 @@ struct nodes_ops {
 	void (*add)(void *user, uint32_t n);    /* starts n more workers, which join the others */
 	void (*retire)(void *user, uint32_t n); /* tells n workers to leave the others */
 	void (*notify_root_begun)(void *user, const char *path,
-		uint64_t nonce);   /* see agent_expect_nonce */
-	void (*drain)(void *user); /* NODES_DRAINED follows */
+		uint64_t nonce); /* see agent_expect_nonce */
+	/* The frame is of kind NODE_HOLD or NODE_YES_AT: see agent_hold and agent_yes_at. */
+	void (*ask)(void *user, const struct node_frame *frame);
+	void (*save_soon)(void *user); /* another node's machine may go away: agent_save_soon */
+	void (*drain)(void *user);     /* NODES_DRAINED follows */
 	void (*exit)(void *user, int status);
 	void (*log)(void *user, bool is_error, const char *text); /* logs a line for the user */
 };
@@ -180,9 +184,10 @@ struct nodes {
 	struct nodes_member members[NODES_MAX];        /* leading: the nodes */
 	struct nodes_server servers[NODE_SERVERS_MAX]; /* leading: the servers */
 	uint64_t arrivals;                             /* nodes that have joined so far */
-	uint32_t probe;       /* connection to an earlier place, or NODE_NONE */
-	uint32_t probed;      /* index of the place that probe connects to */
-	int64_t probe_due_ns; /* when the next probe is due, monotonic ns; 0: none */
+	struct nodes_polls polls; /* leading: questions to the ranks of this generation */
+	uint32_t probe;           /* connection to an earlier place, or NODE_NONE */
+	uint32_t probed;          /* index of the place that probe connects to */
+	int64_t probe_due_ns;     /* when the next probe is due, monotonic ns; 0: none */
 };
 
 enum nodes_event_kind {
@@ -198,6 +203,8 @@ enum nodes_event_kind {
 	NODES_QUIT,       /* the workers are to leave the others: joint */
 	NODES_DRAINED,    /* ok */
 	NODES_ROOT_BEGUN, /* nonce, text: the agent here has begun in the root whose path is text */
+	NODES_ADVISED,    /* this machine may go away, and the agent here knows */
+	NODES_POLLED,     /* frame, without generation: the ranks here have answered a question */
 };
 
 struct nodes_event {

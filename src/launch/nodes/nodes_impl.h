@@ -47,6 +47,12 @@ void nodes_lead_broadcast(struct nodes *nodes, const struct node_frame *frame); 
 void nodes_lead_finish(struct nodes *nodes);
 /* Closes the connections to all members and servers. */
 void nodes_lead_disband(struct nodes *nodes);
+/* The ranks of a node have answered a question, as the frame of kind NODE_POLLED says. */
+void nodes_lead_polled(struct nodes *nodes, const struct nodes_member *member,
+	const struct node_frame *frame);
+/* The machine of a node may go away: has the agents of all other nodes save soon. */
+void nodes_lead_advised(struct nodes *nodes, const struct nodes_member *member,
+	const struct node_frame *frame);
 /* The machine of a node goes away, as the frame of kind NODE_SIGNAL says. */
 void nodes_lead_machine_goes(struct nodes *nodes, struct nodes_member *member,
 	const struct node_frame *frame);

@@ -224,6 +224,20 @@ static void take_drain(struct nodes *n, const struct node_frame *frame)
 	n->options.ops->drain(n->options.user);
 }
 
+/* Takes a frame for the ranks here, if there are any. */
+static void take_for_ranks(struct nodes *n, const struct node_frame *frame)
+{
+	if (frame->generation != n->ledger.generation ||
+		(n->policy.phase != RUN_WORKING && n->policy.phase != RUN_LEAVING)) {
+		return;
+	}
+	if (frame->kind == NODE_SAVE_SOON) {
+		n->options.ops->save_soon(n->options.user);
+	} else {
+		n->options.ops->ask(n->options.user, frame);
+	}
+}
+
 static void take_frame(struct nodes *n, const struct node_frame *frame)
 {
 	n->last_received_ns = n->now_ns;
@@ -249,6 +263,11 @@ static void take_frame(struct nodes *n, const struct node_frame *frame)
 		break;
 	case NODE_ROOT_BEGUN_RELAY:
 		n->options.ops->notify_root_begun(n->options.user, frame->text, frame->instance_id);
+		break;
+	case NODE_HOLD:
+	case NODE_YES_AT:
+	case NODE_SAVE_SOON:
+		take_for_ranks(n, frame);
 		break;
 	case NODE_HEARTBEAT:
 		break;

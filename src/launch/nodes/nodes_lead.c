@@ -322,6 +322,7 @@ void nodes_lead_start(struct nodes *n)
 	start.peer_port = find_peer_port(n);
 	memcpy(start.address, master->address, sizeof(start.address));
 	nodes_serve_list(n, start.text);
+	memset(&n->polls, 0, sizeof(n->polls));
 	n->probe_due_ns = 0;
 	for (uint32_t node = 0, first = 0; node < n->options.nodes; node++) {
 		struct nodes_member *m = nodes_find_member(n, node);
@@ -478,6 +479,53 @@ static void take_root_begun(struct nodes *n, const struct nodes_member *m,
 	n->options.ops->notify_root_begun(n->options.user, frame->text, frame->instance_id);
 }
 
+static bool has_ranks(const struct nodes *n)
+{
+	return n->policy.phase == RUN_WORKING || n->policy.phase == RUN_LEAVING;
+}
+
+void nodes_lead_polled(struct nodes *n, const struct nodes_member *m,
+	const struct node_frame *frame)
+{
+	struct node_frame answer = *frame;
+	enum nodes_polls_next next;
+
+	if (frame->generation != n->ledger.generation || !has_ranks(n)) {
+		return;
+	}
+	next = nodes_polls_take(&n->polls, frame, m->node, n->options.nodes, &answer.polls);
+	answer.kind = next == POLLS_HOLD ? NODE_HOLD : NODE_YES_AT;
+	for (uint32_t i = 0; i < NODES_MAX && next != POLLS_WAIT; i++) {
+		bool same = &n->members[i] == m;
+
+		if (!n->members[i].joined || (next == POLLS_HOLD && same) ||
+			(next == POLLS_AGAIN && !same)) {
+			continue;
+		}
+		if (i == 0) {
+			n->options.ops->ask(n->options.user, &answer);
+		} else {
+			n->options.ops->send(n->options.user, n->members[i].conn, &answer);
+		}
+	}
+}
+
+void nodes_lead_advised(struct nodes *n, const struct nodes_member *m,
+	const struct node_frame *frame)
+{
+	if (frame->generation != n->ledger.generation || !has_ranks(n)) {
+		return;
+	}
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		if (n->members[i].joined && &n->members[i] != m) {
+			n->options.ops->send(n->options.user, n->members[i].conn, frame);
+		}
+	}
+	if (m != own(n)) {
+		n->options.ops->save_soon(n->options.user);
+	}
+}
+
 /* A signal reached a member, or its machine goes away. */
 static void take_signal(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
 {
@@ -536,6 +584,12 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		break;
 	case NODE_ROOT_BEGUN:
 		take_root_begun(n, m, frame);
+		break;
+	case NODE_SAVE_SOON:
+		nodes_lead_advised(n, m, frame);
+		break;
+	case NODE_POLLED:
+		nodes_lead_polled(n, m, frame);
 		break;
 	case NODE_HEARTBEAT:
 		break;

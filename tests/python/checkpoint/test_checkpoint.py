@@ -277,17 +277,40 @@ def test_root_forms(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_several_nodes_cannot(fake: Any, tmp_path: Path) -> None:
     fake.environment.update(rank=3, world=4, local_rank=1, local_world=2, nodes=2)
+    before = signal.getsignal(signal.SIGTERM)
     with Checkpointer(tmp_path) as ckpt:
+        assert signal.getsignal(signal.SIGTERM) is before
         assert ckpt._live().options["host_first"] == 2
         assert ckpt._live().options["host_ranks"] == 2
         for ask in ("stopping", "due"):
             with pytest.raises(PawlError, match=f"{ask}: the ranks span hosts") as caught:
                 assert getattr(ckpt, ask)()
             assert caught.value.name == "PAWL_ENOTSUP"
+    assert signal.getsignal(signal.SIGTERM) is before
     with pytest.raises(PawlError, match="rank 0 of 2, but the launcher says 3 of 4"):
         Checkpointer(tmp_path, rank=0, world_size=2)
     with Engine(tmp_path) as engine:
         assert engine.spans_hosts
+
+
+def test_ranks_of_one_pawl_run_on_several_nodes_are_asked_alike(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.environment.update(rank=3, world=4, local_rank=1, local_world=2, nodes=2)
+    monkeypatch.setenv("PAWL_AGENT", str(tmp_path / "socket"))
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "1")  # one of several launchers of --door
+    with Checkpointer(tmp_path) as ckpt, pytest.raises(PawlError, match="pawl run --nnodes, or"):
+        assert ckpt.stopping
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    before = signal.getsignal(signal.SIGTERM)
+    with Checkpointer(tmp_path) as ckpt:
+        assert not ckpt.stopping and not ckpt.due()
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+    with Engine(tmp_path) as engine:
+        assert signal.getsignal(signal.SIGTERM) is before
+        with pytest.raises(PawlError, match="would differ: all-reduce a flag"):
+            assert engine.stopping
 
 
 def test_rank_comes_from_arguments_then_environment(fake: Any, tmp_path: Path) -> None:

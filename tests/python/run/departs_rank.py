@@ -1,8 +1,11 @@
 """A rank for test_departs.py. Usage: departs_rank.py ROOT STEPS. It saves every step, and leaves
-after SIGTERM, which all ranks agree on by a flag, as docs/spot.md says for several nodes."""
+once ckpt.stopping says so. ASKS=flag: all ranks agree on SIGTERM by a flag of their own, as where
+Pawl cannot bring them together. ASKS=due: it saves only when ckpt.due() says so.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -26,8 +29,10 @@ def numbers(seed: int, count: int) -> torch.Tensor:
 
 def main() -> None:
     root, last = sys.argv[1], int(sys.argv[2])
+    asks = os.environ.get("ASKS", "stopping")
     stop = torch.zeros(1)
-    signal.signal(signal.SIGTERM, lambda *_: stop.fill_(1))
+    if asks == "flag":
+        signal.signal(signal.SIGTERM, lambda *_: stop.fill_(1))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -41,12 +46,14 @@ def main() -> None:
         for step in range(first + 1, last + 1):
             state["same"]["w"].copy_(numbers(step, SHARED))
             state["mine"]["w"].copy_(numbers(1000 * step + rank, OWN))
-            ckpt.save(step, state)
-            say(f"{rank} at {step}")
-            time.sleep(0.2)  # pace
+            stops = asks != "flag" and ckpt.stopping
+            if asks != "due" or ckpt.due():
+                ckpt.save(step, state)
+                say(f"{rank} at {step}")
+            time.sleep(0.05 if asks == "due" else 0.2)  # pace
             stopping = stop.clone()
-            dist.all_reduce(stopping, op=dist.ReduceOp.MAX)
-            if stopping.item():
+            dist.all_reduce(stopping, op=dist.ReduceOp.MAX)  # as training does
+            if stops or stopping.item():
                 break
     dist.destroy_process_group()
     say(f"{rank} ends")

@@ -57,6 +57,7 @@ struct host {
 	bool alive[WORKERS];
 	uint64_t begun_nonce;   /* nonce of the last root begun; 0: none */
 	int noticed;            /* signal noticed; 0: none */
+	uint32_t advised;       /* advices of other hosts that came here */
 	bool hangs;             /* storage hangs: no drain ends */
 	int status;             /* exit status; -1: has not left */
 	char logged_text[4096]; /* all its log lines */
@@ -79,6 +80,8 @@ struct world {
 	bool leaves; /* nodes whose machines go away depart */
 	int64_t delay_max_ns;
 	uint32_t salt; /* varies the delays */
+	/* The ranks of a host are asked a question, or get its answer; NULL: nobody asks. */
+	void (*asked)(uint32_t host, const struct node_frame *frame);
 };
 
 static struct world w;
@@ -278,6 +281,18 @@ static void do_notify_root_begun(void *user, const char *path, uint64_t nonce)
 	host_of(user)->begun_nonce = nonce;
 }
 
+static void do_ask(void *user, const struct node_frame *frame)
+{
+	if (w.asked != NULL) {
+		w.asked(index_of(user), frame);
+	}
+}
+
+static void do_save_soon(void *user)
+{
+	host_of(user)->advised++;
+}
+
 static void do_drain(void *user)
 {
 	if (host_of(user)->hangs) {
@@ -333,6 +348,8 @@ static const struct nodes_ops ops = {.listen = do_listen,
 	.notice = do_notice,
 	.kill = do_kill,
 	.notify_root_begun = do_notify_root_begun,
+	.ask = do_ask,
+	.save_soon = do_save_soon,
 	.drain = do_drain,
 	.exit = do_exit,
 	.log = do_log};
@@ -556,7 +573,7 @@ static void check_group(void)
 	}
 }
 
-static bool has_logged(uint32_t h, const char *text)
+static inline bool has_logged(uint32_t h, const char *text)
 {
 	return strstr(w.hosts[h].logged_text, text) != NULL;
 }
@@ -574,7 +591,7 @@ static inline void start_all(uint32_t nodes, uint32_t places)
 	check_group();
 }
 
-static void end_all_workers(int status)
+static inline void end_all_workers(int status)
 {
 	for (uint32_t h = 0; h < HOSTS; h++) {
 		for (uint32_t i = 0; i < WORKERS; i++) {
@@ -583,7 +600,7 @@ static void end_all_workers(int status)
 	}
 }
 
-static void all_left_with(int status)
+static inline void all_left_with(int status)
 {
 	for (uint32_t h = 0; h < HOSTS; h++) {
 		assert_false(w.hosts[h].on);
@@ -593,7 +610,7 @@ static void all_left_with(int status)
 	}
 }
 
-static void machine_goes(uint32_t h, int64_t delay_ns, int64_t left_ns)
+static inline void machine_goes(uint32_t h, int64_t delay_ns, int64_t left_ns)
 {
 	happen(h, delay_ns,
 		(struct nodes_event){.kind = NODES_NOTICED,

@@ -1,14 +1,19 @@
-"""Checkpoints in a bucket on a real S3 server: what users do with a root, given its address."""
+"""Checkpoints in a bucket on a real server: what users do with a root, given its address.
+
+The server is SeaweedFS, or that of PAWL_TEST_BUCKET (lib/buckets.py).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import random
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +32,15 @@ from conftest import SEED
 from pawl import _core
 
 SCRIPT = Path(killed.__file__)
+SPLIT = Path(__file__).with_name("split.py")
 RUNS = 100 if os.environ.get("PAWL_LONG") else 8
+LARGE = 4_500_000  # elements of a tensor whose file is uploaded in two parts
+NOT_DURABLE = 74  # exit code: docs/exit-codes.md
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with buckets.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as running:
+    with buckets.server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
@@ -175,7 +183,7 @@ def test_commands_take_no_root_from_a_job(bucket: Server) -> None:
     assert "is in use by job first" in refused.stderr and "--take" in refused.stderr
     assert ckpt.save(2, make_state(2)).wait("durable", timeout=60)
     ckpt.close()
-    kill_agent("first")  # nobody says that the root is free
+    program.kill_agent("first")  # nobody says that the root is free
     assert program.run("ckpt", "rm", root, "1").returncode == refused.returncode
     run("ckpt", "rm", "--take", root, "1")
     run("ckpt", "gc", root)  # the command before has released the root
@@ -209,48 +217,40 @@ class Watcher:
         self._thread.join()
 
 
-def kill_agent(job: str) -> None:
-    """Kills the agent of a job, and waits until it is gone."""
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = line.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"agent" in words and job.encode() in words:
-            pid = int(line.parent.name)
-            os.kill(pid, signal.SIGKILL)
-            program.wait_until(lambda pid=pid: not program.is_alive(pid), "the agent ends")
-
-
 @pytest.mark.slow
-def test_nothing_durable_is_lost(bucket: Server) -> None:
-    """Trainer and agent are killed at random moments; readers never see half a tag."""
+def test_nothing_durable_is_lost(bucket: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainer and agent are killed at random moments; readers never see half a tag, and the next
+    start drops the uploads that were cut off."""
     rng = random.Random(SEED)
     root = bucket.root("killed")
-    env = {**os.environ, "KILLED_JOB": "killed-bucket"}
-    durable = 0
+    monkeypatch.setenv("KILLED_JOB", "killed-bucket")
+    monkeypatch.setenv("KILLED_LARGE", str(LARGE))
+    monkeypatch.setattr(killed, "SIZES", (LARGE, *killed.SIZES))
+    durable, cut_off = 0, 0
     watcher = Watcher(root)
     try:
         for attempt in range(RUNS):
             trainer = nursery.Popen(
                 [sys.executable, SCRIPT, "train", root, "100000"],
-                stdout=subprocess.PIPE, text=True, env=env,
+                stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             assert trainer.stdout is not None
             assert trainer.stdout.readline().startswith("start ")
-            waits.any_moment(rng, 0, 1)
-            kill_agent("killed-bucket")
+            waits.any_moment(rng, 0, 3)
+            program.kill_agent("killed-bucket")
             trainer.kill()
             for line in trainer.stdout:
                 word, number = line.split()
                 durable = max(durable, int(number)) if word == "durable" else durable
             trainer.wait()
-            kill_agent("killed-bucket")
+            program.kill_agent("killed-bucket")
+            cut_off += bucket.open_uploads(root)
             found = nursery.run(
                 [sys.executable, SCRIPT, "check", root],
-                check=True, stdout=subprocess.PIPE, text=True, env=env,
+                check=True, stdout=subprocess.PIPE, text=True,
             ).stdout.split()  # fmt: skip
-            kill_agent("killed-bucket")
+            program.kill_agent("killed-bucket")
+            assert bucket.open_uploads(root) == 0, attempt
             if found[0] == "step":
                 step = int(found[1])
                 assert step >= durable, (attempt, durable, step)
@@ -259,8 +259,74 @@ def test_nothing_durable_is_lost(bucket: Server) -> None:
                 assert durable == 0, (attempt, durable)
     finally:
         watcher.stop()
+    print(f"{RUNS} kills, {watcher.looks} looks, {cut_off} uploads cut off, step {durable} durable")
     assert not watcher.broken
     assert watcher.looks > RUNS
+    assert durable > 0
+    assert "ok" in run("ckpt", "verify", "--all", root)
+
+
+def writers_of(root: str, begun: int) -> set[int]:
+    """Returns who has saved the steps after one: see split.py."""
+    found = set()
+    for step in steps_in(root):
+        if step > begun:
+            try:
+                weight = pawl.load(root, partition="model", step=step)["weight"]
+            except pawl.PawlError:
+                assert step not in steps_in(root)  # an old one, which is removed
+                continue
+            assert weight.eq(weight[0, 0]).all()
+            found.add(int(weight[0, 0]))
+    return found
+
+
+@pytest.mark.slow
+def test_a_job_that_runs_twice_has_one_writer(bucket: Server) -> None:
+    """A job is started again on another machine while the first one lives: as soon as the second
+    has saved, all newer steps are from the second and whole, and the first says why it ends."""
+    root = bucket.root("split")
+
+    def start(number: int) -> subprocess.Popen[str]:
+        """Starts the job on a machine of its own, where no agent of another one is found."""
+        machine = tempfile.mkdtemp(prefix="pawl-machine-", dir="/tmp")
+        machines.callback(shutil.rmtree, machine)
+        return nursery.Popen(
+            [sys.executable, SPLIT, root, str(number)],
+            env={**os.environ, "XDG_RUNTIME_DIR": machine},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def hear(job: subprocess.Popen[str], word: str) -> int:
+        assert job.stdout is not None
+        line = ""
+        for line in job.stdout:
+            if line.startswith(word):
+                return int(line.split()[1])
+        raise AssertionError(f"the job has ended: {line}")
+
+    with contextlib.ExitStack() as machines:
+        watcher = Watcher(root)
+        newest = start(0)
+        try:
+            hear(newest, "durable")
+            for number in range(1, RUNS + 1):
+                older, newest = newest, start(number)
+                begun = hear(newest, "start")
+                said, _ = older.communicate(timeout=program.LIMIT_S)
+                assert older.returncode == NOT_DURABLE, said
+                assert "another job has taken the root" in said, said
+                words = [line.split() for line in said.splitlines()]
+                last = max([int(word[1]) for word in words if word[0] == "durable"], default=0)
+                while hear(newest, "durable") <= last:
+                    pass
+                assert writers_of(root, begun) == {number}
+        finally:
+            watcher.stop()
+            newest.kill()
+            newest.communicate()
+            program.kill_agent("split")
+    assert not watcher.broken
     assert "ok" in run("ckpt", "verify", "--all", root)
 
 

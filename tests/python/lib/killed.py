@@ -16,7 +16,9 @@ import torch
 import pawl
 
 JOB = os.environ.get("KILLED_JOB", "killed")
-SIZES = (3, 70_000, 300_000, 1_000)  # elements: below and above the size that is watched
+# Elements: below and above the size that is watched; and of one more parameter, if it is wanted.
+LARGE = os.environ.get("KILLED_LARGE")
+SIZES = (*([int(LARGE)] if LARGE else []), 3, 70_000, 300_000, 1_000)
 
 
 def make(step: int) -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -65,6 +66,24 @@ def agent_pid(root: Path) -> int | None:
         return int((root / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
     except (FileNotFoundError, IndexError):
         return None
+
+
+def agent_of(job: str) -> int | None:
+    """Returns the pid of the agent that works for a job; None if there is none."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = line.read_bytes().split(b"\0")
+            if b"agent" in words and job.encode() in words and is_alive(int(line.parent.name)):
+                return int(line.parent.name)
+    return None
+
+
+def kill_agent(job: str) -> None:
+    """Kills the agent of a job, if there is one, and waits until it is gone."""
+    while (pid := agent_of(job)) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: not is_alive(pid), "the agent ends")
 
 
 def times(**seconds: float) -> dict[str, str]:

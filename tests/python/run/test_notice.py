@@ -20,6 +20,7 @@ import nursery
 import pawl
 import program
 import ranks
+import waits
 from buckets import Server
 from clouds import Cloud
 from pawl import _core
@@ -27,6 +28,7 @@ from pawl import _core
 SCRIPT = Path(__file__).with_name("spot_job.py")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "spot" / "train.py"
 STEPS = 100_000  # more than a test lets a job do
+OUTAGE_S = 100  # a job that would wait for its bucket waits 120 s
 SOON = program.times(
     notice_aws=0.1, notice_azure=0.1, notice_again=0.1,
     advice_save_min=5000, advice_save_max=10_000,
@@ -49,7 +51,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with buckets.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as running:
+    with buckets.server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
@@ -203,28 +205,31 @@ def trained(steps: int) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-def test_what_does_not_fit_is_not_half_there(killed: bool, tmp_path: Path, bucket: Server) -> None:
-    """The bucket stands still from the notice on: the step before stays, and the job says so,
-    unless the machine goes before that."""
-    root = bucket.root(f"stands-still-{killed}")
+@pytest.mark.parametrize("how", ["notice", "signal", "killed"])
+def test_what_does_not_fit_is_not_half_there(how: str, tmp_path: Path, bucket: Server) -> None:
+    """The bucket stands still when the job is told to end: the step before stays, and the job says
+    so within its time, unless the machine goes before that."""
+    root = bucket.root(f"stands-still-{how}")
     first = Job(tmp_path, "--job", "spot", root=root, how="due")
     first.wait_for("step", 2)
     assert program.run("notice", "--in", "3600", "spot").returncode == 0
     safe = assert_saved(first, 143)
     first.log.unlink()
-    job = Job(tmp_path, "--job", "spot", root=root, how="due")
+    job = Job(tmp_path, "--job", "spot", "--grace", "12", root=root, how="due")
     job.wait_for("step", 2)
-    with bucket.stopped():
-        assert program.run("notice", "--in", "12", "spot").returncode == 0
-        if killed:
+    with bucket.stopped(), waits.sooner_than(OUTAGE_S, "the job ends"):
+        if how == "signal":
+            job.process.terminate()
+        else:
+            assert program.run("notice", "--in", "12", "spot").returncode == 0
+        if how == "killed":
             job.wait_for("committed")
             job.process.kill()
         job.end()
     (lost,) = job.steps("committed")
     assert lost > safe
-    assert job.process.returncode == (-signal.SIGKILL if killed else 143)
-    assert killed or job.last_line().endswith(
+    assert job.process.returncode == (-signal.SIGKILL if how == "killed" else 143)
+    assert how == "killed" or job.last_line().endswith(
         "stopped with status 143, not all that was committed is durable: "
         f"{root}: step {lost} could not be made durable in time; step {safe} is"
     )

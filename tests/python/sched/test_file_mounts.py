@@ -23,7 +23,7 @@ SHORT = program.times(mirror_settle=0.2, mirror_quiet=0.3)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with buckets.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as running:
+    with buckets.server(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 

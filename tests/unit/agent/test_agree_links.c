@@ -120,17 +120,19 @@ static void all_hosts_know_the_others(void **state)
 
 	agree_get_map(&pair.zero, &maps[0]);
 	agree_get_map(&pair.one, &maps[1]);
-	for (uint32_t h = 0; h < 2; h++) {
-		assert_true(maps[h].run != 0 && maps[h].run == maps[0].run);
-		assert_int_equal(maps[h].own, h);
-		assert_int_equal(maps[h].n, 2);
-		assert_memory_equal(maps[h].hosts, maps[0].hosts, 2 * sizeof(maps[h].hosts[0]));
-		assert_int_equal(maps[0].hosts[h].first_rank, h);
-		assert_int_equal(maps[0].hosts[h].ranks, 1);
-		assert_string_equal(maps[0].hosts[h].address, peers_address(peers[h]));
-		assert_string_equal(maps[0].hosts[h].domain, h == 0 ? "a" : "b");
-		assert_int_equal(maps[0].hosts[h].replicas, h + 1);
-		assert_int_equal(maps[0].hosts[h].parity, h == 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct peer_map *map = &maps[i / 2];
+		const struct peer_host *host = &map->hosts[i % 2];
+
+		assert_true(map->run != 0 && map->run == maps[0].run);
+		assert_int_equal(map->own, i / 2);
+		assert_int_equal(map->n, 2);
+		assert_int_equal(host->first_rank, i % 2);
+		assert_int_equal(host->ranks, 1);
+		assert_string_equal(host->address, peers_address(peers[i % 2]));
+		assert_string_equal(host->domain, i % 2 == 0 ? "a" : "b");
+		assert_int_equal(host->replicas, i % 2 + 1);
+		assert_int_equal(host->parity, i % 2 == 1);
 	}
 	assert_int_equal(agree_begin(&pair.one, &err), 0);
 	agree_get_map(&pair.one, &maps[1]);

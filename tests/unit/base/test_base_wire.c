@@ -206,10 +206,8 @@ static void one_list_writes_and_reads(void **state)
 static void values_that_cannot_be_fail(void **state)
 {
 	static const uint8_t two[] = {2};
-	static const char *const texts[] = {"\3\0\0\0a\nb",
-		"\3\0\0\0a\x7f"
-		"b",
-		"\3\0\0\0a\0b", "\4\0\0\0abcd"};
+	static const char *const texts[] = {"\3\0\0\0a\nb", "\3\0\0\0a\177b", "\3\0\0\0a\0b",
+		"\4\0\0\0abcd"};
 	struct wire_coder coder;
 	struct wire_in in;
 	char text[4];

@@ -568,7 +568,7 @@ static bool between(const char *from, const char *end, const char *tag, char *ou
 		bool quote = strncmp(at, "&quot;", 6) == 0 || strncmp(at, "&#34;", 5) == 0;
 
 		ASSERT(n + 1 < size_bytes);
-		out[n++] = quote ? '"' : *at;
+		out[n++] = (char)(quote ? '"' : *at);
 		at += quote ? strcspn(at, ";") : 0;
 	}
 	out[n] = '\0';

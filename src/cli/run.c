@@ -67,7 +67,7 @@ static const struct cli_option options[] = {
 	[GRACE] = {"--grace", 0, "S", "seconds allowed from SIGTERM to exit (25)"},
 	[NOTICE] = {"--notice", 0, "FROM", "cloud to ask: auto, aws, gcp, azure, none (none)"},
 	[ON_NOTICE] = {"--on-notice", 0, "WHAT",
-		"leave: only this node leaves a job of several; stop: all do (leave)"},
+		"leave: only this node leaves; stop: all do (leave)"},
 	[PREEMPTED_CODE] = {"--preempted-code", 0, "N",
 		"exit code after such a notice (143, as for SIGTERM)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},

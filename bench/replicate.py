@@ -3,9 +3,10 @@
 a lost host is replaced.
 
 Hosts are network namespaces of this machine, and share its cores and memory; ranks have as much
-state as memory allows, up to 1 GiB, or --mib. The rate is that from committed to replicated, beside
-plain TCP (sendfile and recv, neither encrypted nor verified) between the same hosts, in turns. The
-bucket is bucket.py's stand-in, which stands still meanwhile. Training is that of 2 hosts, with
+state as memory allows, up to 1 GiB, or --mib. The rate is that from committed to replicated, in
+turns with two peers between the same hosts: plain TCP (sendfile and recv, neither encrypted nor
+verified), and OpenSSL over TCP with the cipher of the agents' links, which verifies no checkpoint.
+The bucket is bucket.py's stand-in, which stands still meanwhile. Training is that of 2 hosts, with
 replicas and without, in turns: steps that leave the CPU to an accelerator, and steps that keep a
 core of each host busy, so that 2 cores have nothing left for replication. A lost host ends at once
 and without notice, and its bucket is SeaweedFS. --quick shows only that it works.
@@ -19,7 +20,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,49 +80,57 @@ def time_raw(found: list[Said]) -> tuple[float, float]:
     return took_s, sum(said["cpu_s"] for said in found)
 
 
-def measure_link(report: Report, job: Ranks, raw: Raw, link: str, mib: int, rounds: int) -> None:
+def measure_link(
+    report: Report, job: Ranks, peers: dict[str, Raw], link: str, mib: int, rounds: int
+) -> None:
     """Rows of one rate of the links."""
-    ways = {
+    ways: dict[str, Callable[[], tuple[float, float]]] = {
         "pawl": lambda: time_replication(job.take()),
-        "raw": lambda: time_raw(raw.move(mib)),
+        "raw": lambda: time_raw(peers["raw"].move(mib)),
+        "tls": lambda: time_raw(peers["tls"].move(mib)),
     }
     costs: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for round_ in range(rounds):
         for way in ways if round_ % 2 else reversed(ways):
             costs[way].append(ways[way]())
-    own_s, raw_s = ([cost[0] for cost in costs[way]] for way in ("pawl", "raw"))
+    took = {way: [cost[0] for cost in costs[way]] for way in ways}
     gib = mib * job.hosts / 1024
-    own_cpu, raw_cpu = (median(c[1] for c in costs[way]) / gib for way in ("pawl", "raw"))
+    cpu = {way: median(cost[1] for cost in costs[way]) / gib for way in ways}
     key = link or "free"
     report.title(f"{job.hosts} hosts, {mib} MiB a rank, links of {link or 'any speed'}")
     share = ""
     if link:
         limit = float(link.removesuffix("gbit")) * 1e9 / 8 / (1 << 20)
         report.bound(f"link_{key}", "a host's link", limit, "MiB/s")
-        share = f", {mib / median(raw_s) / limit:.2f} of the link"
-    report.bound(f"raw_{key}", "plain TCP, a host", mib / median(raw_s), "MiB/s")
-    rate = mib / median(own_s)
-    beside = f"{rate * job.hosts:.0f} MiB/s in sum, {own_cpu:.2f} CPU-s/GiB"
+        share = f", {mib / median(took['raw']) / limit:.2f} of the link"
+    report.bound(f"raw_{key}", "plain TCP, a host", mib / median(took["raw"]), "MiB/s")
+    report.bound(f"tls_{key}", "OpenSSL over TCP, a host", mib / median(took["tls"]), "MiB/s")
+    rate = mib / median(took["pawl"])
+    beside = f"{rate * job.hosts:.0f} MiB/s in sum, {cpu['pawl']:.2f} CPU-s/GiB"
     report.note(f"rate_{key}", "from committed to replicated, a host", rate, "MiB/s", beside)
-    beside = f"plain TCP: {raw_cpu:.2f} CPU-s/GiB{share}"
-    report.at_least(f"to_raw_{key}", "  to plain TCP", ratio_of(raw_s, own_s), 0.8, "x", beside)
+    for way, goal, what in (("raw", 0.8, "plain TCP"), ("tls", 0.8, "OpenSSL over TCP")):
+        beside = f"{what}: {cpu[way]:.2f} CPU-s/GiB{share if way == 'raw' else ''}"
+        ratio = ratio_of(took[way], took["pawl"])
+        report.at_least(f"to_{way}_{key}", f"  to {what}", ratio, goal, "x", beside)
 
 
 def measure_rate(report: Report, options: Any, sizes: Sizes, folder: Path) -> None:
     mib = options.mib or sizes.mib or choose_mib(options.hosts, COPIES)
     shape = load("netns").shape
     program = find_program("tests/lib/bucket_server", options.quick)
+    tls_peer = str(find_program("bench/tls_peer", options.quick))
     with (
         ranks(folder / "rate", program, options.hosts, "rate", mib) as job,
         contextlib.ExitStack() as stack,
     ):
-        raw = Raw(job.names, stack)
+        peers = {"raw": Raw(job.names, stack), "tls": Raw(job.names, stack, (tls_peer,))}
         job.take(answers=True)  # arenas and memory are made in turns that do not count
-        raw.move(mib)
+        for peer in peers.values():
+            peer.move(mib)
         for link in sizes.links:
             for host in range(options.hosts) if link else ():
                 shape(job.names, host, link)
-            measure_link(report, job, raw, link, mib, sizes.rounds)
+            measure_link(report, job, peers, link, mib, sizes.rounds)
 
 
 # ---- training ----

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +96,20 @@ def ranks(
 
 
 class Raw:
-    """Pairs of plain TCP connections between the hosts."""
+    """Connections between the hosts that do nothing but move bytes. command: starts one end;
+    without it they are plain TCP."""
 
-    def __init__(self, names: list[str], stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        stack: contextlib.ExitStack,
+        command: Sequence[str] = (sys.executable, str(RAW)),
+    ) -> None:
         address = load("netns").address
         self._processes = []
         for i, after in enumerate(following(len(names))):
-            command = ["ip", "netns", "exec", names[i], sys.executable, str(RAW)]
             process = subprocess.Popen(
-                [*command, address(i), address(after)],
+                ["ip", "netns", "exec", names[i], *command, address(i), address(after)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             stack.callback(process.wait)
@@ -112,7 +117,7 @@ class Raw:
             self._processes.append(process)
         for process in self._processes:
             if self._read(process) != "ready":
-                sys.exit("plain TCP does not begin")
+                sys.exit(f"{command} does not begin")
 
     @staticmethod
     def _read(process: subprocess.Popen[str]) -> str:

@@ -82,7 +82,7 @@ def write_squad(folder: Path, train: int, validation: int) -> None:
         (folder / f"{split}.json").write_text(text, encoding="utf-8")
 
 
-def write_bert(folder: Path, hidden: int) -> None:
+def write_bert(folder: Path, hidden: int, layers: int, length: int) -> None:
     import torch
     from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertForPreTraining, BertTokenizerFast
@@ -91,13 +91,13 @@ def write_bert(folder: Path, hidden: int) -> None:
     wordpiece.train_from_iterator(contexts(), vocab_size=VOCABULARY, show_progress=False)
     folder.mkdir(parents=True)
     (vocabulary,) = wordpiece.save_model(str(folder))
-    tokenizer = BertTokenizerFast(vocabulary, do_lower_case=True, model_max_length=512)
+    tokenizer = BertTokenizerFast(vocabulary, do_lower_case=True, model_max_length=length)
     tokenizer.save_pretrained(folder)
     config = BertConfig(
         vocab_size=wordpiece.get_vocab_size(),
         hidden_size=hidden,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        num_hidden_layers=layers,
+        num_attention_heads=layers,
         intermediate_size=4 * hidden,
         max_position_embeddings=512,
     )
@@ -105,11 +105,19 @@ def write_bert(folder: Path, hidden: int) -> None:
     BertForPreTraining(config).save_pretrained(folder)
 
 
-def prepare(folder: Path, train: int = 720, validation: int = 60, hidden: int = 64) -> None:
-    """Fills folder; what is there already is kept as it is."""
+def prepare(
+    folder: Path,
+    train: int = 720,
+    validation: int = 60,
+    hidden: int = 64,
+    layers: int = 2,
+    length: int = 512,
+) -> None:
+    """Fills folder; what is there already is kept as it is. layers: of the model, and heads of
+    each; length: how many tokens it takes."""
     for name, write in (
         ("squad", lambda path: write_squad(path, train, validation)),
-        ("bert-base-uncased", lambda path: write_bert(path, hidden)),
+        ("bert-base-uncased", lambda path: write_bert(path, hidden, layers, length)),
     ):
         if (folder / name).exists():
             continue

@@ -490,6 +490,8 @@ void root_peers_drop(struct agent_root *root, const struct peer_save *save);
 void root_peers_durable(struct agent_root *root, uint64_t step);
 /* Handles what threads report. */
 void root_peers_reap(struct agent_root *root);
+/* Frees memory that is kept for replicas to come. Returns whether there was any. */
+bool root_peers_trim(const struct agent_root *root);
 
 /* ---- root_persist.c ---- */
 /* Makes a job of the current epoch for the storage thread; root_reap frees it. NULL: no memory. */

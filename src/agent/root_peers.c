@@ -316,6 +316,11 @@ void root_peers_durable(struct agent_root *root, uint64_t step)
 	}
 }
 
+bool root_peers_trim(const struct agent_root *root)
+{
+	return root->peers.has_links && held_trim(held_of(root), 0);
+}
+
 /* ---- news ---- */
 
 /* Starts the replicator once a host of the run wants replicas. If not all do, it says so. */
@@ -386,6 +391,7 @@ void root_peers_begin(struct agent_root *root)
 	struct pawl_err err;
 
 	root->peers.begins++;
+	root_peers_trim(root); /* the restore needs memory, and the hosts may change */
 	/* Saves of the new start must not get numbers of the run before. */
 	root->peers.map.run = 0;
 	root->peers.entering = false;

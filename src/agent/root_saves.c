@@ -83,7 +83,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 
 /* ---- begin ---- */
 
-uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
+static uint32_t count_fits(const struct agent_root *root, uint64_t need_bytes)
 {
 	struct tier_limits limits = {.asked = root->saves.memory_bytes};
 	uint64_t used_bytes = 0;
@@ -105,6 +105,13 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 		times++;
 	}
 	return times;
+}
+
+uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
+{
+	uint32_t times = count_fits(root, need_bytes);
+
+	return times < LEDGER_SLOTS && root_peers_trim(root) ? count_fits(root, need_bytes) : times;
 }
 
 /* Empties the spare slot, which no longer fits memory. The workers' mappings of it stay. */

@@ -1,4 +1,4 @@
-/* Checksums. Both are incremental: pass the previous result to continue, 0 to begin. Any thread, no
+/* Checksums. All are incremental: pass the previous result to continue, 0 to begin. Any thread, no
  * allocation. */
 #ifndef BASE_CRC_H
 #define BASE_CRC_H
@@ -17,8 +17,14 @@ uint32_t crc32_zip(uint32_t crc, const void *bytes, size_t len_bytes);
  * arithmetic, as in zlib's crc32_combine). */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b_bytes);
 
+/* CRC-64/NVME, which Azure's storage knows: crc64(0, "123456789", 9) == 0xae8b14860a799888. */
+uint64_t crc64(uint64_t crc, const void *bytes, size_t len_bytes);
+
 /* Bitwise reference implementations, which tests compare the fast ones with. */
 uint32_t crc32c_slow(uint32_t crc, const void *bytes, size_t len_bytes);
 uint32_t crc32_zip_slow(uint32_t crc, const void *bytes, size_t len_bytes);
+uint64_t crc64_slow(uint64_t crc, const void *bytes, size_t len_bytes);
+/* crc64 on a processor without carry-less multiplication, for the same tests. */
+uint64_t crc64_tables(uint64_t crc, const void *bytes, size_t len_bytes);
 
 #endif

@@ -28,6 +28,7 @@ struct put {
 	struct tag_draft draft;
 	bool begun_before; /* an earlier process has put files into the draft's folder */
 	struct writer *writer;
+	struct writing *writing; /* the file before; NULL: none, or it has ended */
 	struct manifest
 		manifest; /* built by hand; its parts are owned, what they point to is not */
 };
@@ -137,20 +138,33 @@ static int look(const struct put *put, const struct manifest_part *part, bool *h
 		&comparing, has, err);
 }
 
-static int write_file(const struct put *put, struct manifest_part *part, struct pawl_err *err)
+/* Ends the file before. */
+static int end_file(struct put *put, struct pawl_err *err)
+{
+	struct writing *writing = put->writing;
+
+	put->writing = NULL;
+	return writing != NULL ? writer_end(writing, err) : 0;
+}
+
+/* Writes a file, but leaves its end to the next one: so storage has work to do meanwhile. */
+static int write_file(struct put *put, struct manifest_part *part, struct pawl_err *err)
 {
 	const struct write_source source = {read_chunk, (void *)put->source};
 	struct zip_plan plan = {0};
+	struct writing *writing = NULL;
 	int rv = zip_plan_init_raw(&plan, &part->size_bytes, 1, err); /* no glue: all is copied */
 
 	if (rv == 0) {
-		rv = writer_write(put->writer, put->draft.dir, part, &plan, &source, err);
+		rv = writer_begin(put->writer, put->draft.dir, part, &plan, &source, &writing, err);
 		zip_plan_deinit(&plan);
 	}
+	rv = rv == 0 ? end_file(put, err) : rv;
+	put->writing = writing != NULL ? writing : put->writing;
 	return rv;
 }
 
-static int put_file(const struct put *put, uint32_t i, struct pawl_err *err)
+static int put_file(struct put *put, uint32_t i, struct pawl_err *err)
 {
 	const struct put_source *source = put->source;
 	struct manifest_part *part = &put->manifest.parts[i];
@@ -221,6 +235,7 @@ static int put_all(struct put *put, const struct manifest *from, uint64_t finger
 	for (uint32_t i = 0; i < from->parts_n && rv == 0; i++) {
 		rv = put_file(put, i, err);
 	}
+	rv = rv == 0 ? end_file(put, err) : rv;
 	if (rv == 0 && put->source->confirm != NULL) {
 		rv = put->source->confirm(put->source->user, err);
 	}
@@ -237,6 +252,7 @@ int tag_put(struct tags_root *root, const struct manifest *manifest, uint64_t fi
 	struct put put = {.root = root, .source = source};
 	int rv = put_all(&put, manifest, fingerprint, err);
 
+	end_file(&put, NULL); /* after an error */
 	if (rv != 0 && !store_is_flat(tags_root_store(root))) {
 		tag_abandon(root, &put.draft);
 	}

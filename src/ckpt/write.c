@@ -3,9 +3,10 @@
  *
  * Happy path: for each chunk in file order, take a free slot (waiting for a transfer if there is
  * none), get the payload from the source, compute both checksums while older chunks are being
- * written, and submit the chunk. Then wait for the rest and sync the file. Failure: keep the first
- * error, submit nothing more, and wait for every transfer in flight before returning, since
- * transfers use the slots and the source's memory.
+ * written, and submit the chunk. Then wait for the rest and sync the file. The chunks of a file may
+ * be in flight while those of the next one are submitted. Failure: keep the file's first error,
+ * submit nothing more of it, and wait for every transfer of it, since transfers use the slots and
+ * the source's memory.
  *
  * An update computes all checksums first, and then knows which chunks to write, and where.
  */
@@ -31,6 +32,7 @@ _Static_assert(ZIP_ALIGN_LARGE % STORE_ALIGN == 0, "only the end of a raw file i
 struct slot {
 	struct store_io io; /* io.user is the slot */
 	uint8_t *bounce;    /* CKPT_CHUNK bytes, or NULL */
+	struct job *job;    /* the file whose chunk is in flight */
 	struct slot *next;  /* in the free list */
 };
 
@@ -51,8 +53,17 @@ struct job {
 	const struct write_source *source; /* source of the payload */
 	struct store_file *file;           /* the open file, or NULL */
 	uint32_t entry;                    /* first entry whose payload is not summed completely */
+	uint32_t in_flight;                /* chunks in flight */
 	struct pawl_err *err;              /* filled at the first failure; or NULL */
 	int rv;                            /* code of the first failure, or 0 */
+};
+
+/* A file that was begun. */
+struct writing {
+	struct job job;      /* plan and source are gone; err is why */
+	uint64_t size_bytes; /* size of the file */
+	struct pawl_err why; /* filled at the first failure */
+	char path[STORE_PATH_MAX];
 };
 
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err)
@@ -99,18 +110,19 @@ void writer_resume(struct writer *writer)
 	writer->resumes = true;
 }
 
-/* Waits for one transfer and frees its slot. Returns false when none is in flight. */
-static bool reap_slot(struct job *job)
+/* Waits for one transfer, of any file, and frees its slot. */
+static void reap_slot(struct writer *writer)
 {
-	struct store_io *io = store_reap(job->writer->store, -1);
+	struct store_io *io = store_reap(writer->store, -1);
 	struct slot *slot;
+	struct job *job;
 
-	if (io == NULL) {
-		return false;
-	}
+	ASSERT(io != NULL); /* the caller knows that one is in flight */
 	slot = io->user;
-	slot->next = job->writer->free;
-	job->writer->free = slot;
+	job = slot->job;
+	slot->next = writer->free;
+	writer->free = slot;
+	job->in_flight--;
 	if (io->rv != 0 && job->rv == 0) {
 		job->rv = pawl_err_set(job->err, io->rv, "at %" PRIu64 ": %s", io->off_bytes,
 			store_io_why(io));
@@ -118,7 +130,14 @@ static bool reap_slot(struct job *job)
 			job->err->sys = io->sys;
 		}
 	}
-	return true;
+}
+
+/* Waits for all transfers of a file. */
+static void drain(struct job *job)
+{
+	while (job->in_flight > 0) {
+		reap_slot(job->writer);
+	}
 }
 
 static size_t chunk_bytes(const struct job *job, uint64_t off)
@@ -180,9 +199,7 @@ static struct slot *take_slot(struct job *job)
 	struct slot *slot;
 
 	if (w->free == NULL) {
-		bool reaped = reap_slot(job);
-
-		ASSERT(reaped); /* all slots are in flight */
+		reap_slot(w); /* all slots are in flight */
 	}
 	slot = job->rv == 0 ? w->free : NULL;
 	w->free = slot != NULL ? slot->next : w->free;
@@ -196,6 +213,7 @@ static void submit_chunk(struct job *job, struct slot *slot, uint8_t *bytes, siz
 	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* pads a raw file; cut off by finish_file */
 
 	memset(bytes + len_bytes, 0, pad_bytes);
+	slot->job = job;
 	slot->io.file = job->file;
 	slot->io.buf = bytes;
 	slot->io.len_bytes = len_bytes + pad_bytes;
@@ -205,10 +223,13 @@ static void submit_chunk(struct job *job, struct slot *slot, uint8_t *bytes, siz
 	if (job->rv != 0) {
 		slot->next = job->writer->free;
 		job->writer->free = slot;
+	} else {
+		job->in_flight++;
 	}
 }
 
-static void write_chunks(struct job *job)
+/* Submits all chunks, or those before a failure. */
+static void submit_all(struct job *job)
 {
 	struct writer *w = job->writer;
 
@@ -226,8 +247,6 @@ static void write_chunks(struct job *job)
 			slot->next = w->free;
 			w->free = slot;
 		}
-	}
-	while (reap_slot(job)) {
 	}
 }
 
@@ -272,27 +291,65 @@ static void start_job(struct job *job)
 	job->part->at[0] = (struct manifest_file){0, true};
 }
 
-int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
-	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err)
+int writer_begin(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, struct writing **out,
+	struct pawl_err *err)
 {
-	char path[STORE_PATH_MAX];
-	struct job job = {.writer = writer,
+	struct writing *writing = FAULT_MEM("writer.begin", calloc(1, sizeof(*writing)));
+	struct job *job;
+
+	if (writing == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to write %s/%s", dir, part->file);
+	}
+	job = &writing->job;
+	*job = (struct job){.writer = writer,
 		.dir = dir,
 		.part = part,
 		.plan = plan,
 		.source = source,
-		.err = err};
+		.err = &writing->why};
+	writing->size_bytes = plan->size_bytes;
+	snprintf(writing->path, sizeof(writing->path), "%s/%s", dir, part->file);
+	start_job(job);
+	job->rv = create_file(job, writing->path, plan->size_bytes);
+	if (job->rv == 0) {
+		submit_all(job);
+	}
+	if (job->rv != 0) {
+		int rv = job->rv;
+
+		writer_end(writing, err);
+		return rv;
+	}
+	*out = writing;
+	return 0;
+}
+
+int writer_end(struct writing *writing, struct pawl_err *err)
+{
+	struct job *job = &writing->job;
 	int rv;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, part->file);
-	start_job(&job);
-	rv = create_file(&job, path, plan->size_bytes);
-	if (rv == 0) {
-		write_chunks(&job);
-		rv = job.rv == 0 ? finish_file(&job, plan->size_bytes) : job.rv;
+	drain(job);
+	rv = job->rv == 0 ? finish_file(job, writing->size_bytes) : job->rv;
+	close_file(job);
+	if (rv != 0) {
+		pawl_err_prefix(&writing->why, rv, "write %s", writing->path);
+		if (err != NULL) {
+			*err = writing->why;
+		}
 	}
-	close_file(&job);
-	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "write %s", path);
+	free(writing);
+	return rv;
+}
+
+int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err)
+{
+	struct writing *writing = NULL;
+	int rv = writer_begin(writer, dir, part, plan, source, &writing, err);
+
+	return rv == 0 ? writer_end(writing, err) : rv;
 }
 
 /* ---- updates ---- */
@@ -349,8 +406,7 @@ static int write_changed(struct update *update, bool dense)
 			end += CKPT_CHUNK;
 		}
 	}
-	while (reap_slot(job)) {
-	}
+	drain(job);
 	return job->rv;
 }
 

@@ -39,6 +39,19 @@ void writer_resume(struct writer *writer);
 int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
 	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err);
 
+struct writing; /* a file whose bytes were taken, and may be on their way */
+
+/*
+ * writer_write in two steps, between which the next file may be begun, so that storage has work to
+ * do while a file ends. writer_begin returns once all bytes were taken: plan and source.chunk are
+ * not used any more, but memory of the source is until writer_end. Each file that was begun must be
+ * ended, after a failure of others, too, before the writer is closed. writer_end frees writing.
+ */
+int writer_begin(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, struct writing **out,
+	struct pawl_err *err);
+int writer_end(struct writing *writing, struct pawl_err *err);
+
 /* What an update can share. */
 struct write_base {
 	const struct manifest *manifest;  /* a durable tag's, of the same store */

@@ -5,8 +5,7 @@
  * the port can join.
  *
  * Sockets are non-blocking. The sessions of one struct tls may be opened and used by different
- * threads, each session by one at a time. A session writes to its socket without MSG_NOSIGNAL: the
- * process ignores SIGPIPE.
+ * threads, each session by one at a time.
  */
 #ifndef IO_TLS_H
 #define IO_TLS_H
@@ -35,7 +34,9 @@ void tls_session_close(struct tls_session *session); /* NULL is fine */
  * *write, else to read), or PAWL_EPEER, with the reason in err. */
 int tls_session_handshake(struct tls_session *session, bool *write, struct pawl_err *err);
 /* Return the number of bytes; 0 if none can be transferred now (*write: until the socket can be
- * written to); or PAWL_EPEER, with the reason in err. */
+ * written to); or PAWL_EPEER, with the reason in err. A read may leave bytes in the session: before
+ * the caller waits for the socket, it reads until 0 is returned. A write that has returned 0 is
+ * repeated with the same bytes, and maybe more behind them, before anything else is written. */
 ssize_t tls_session_read(struct tls_session *session, void *bytes, size_t len_bytes, bool *write,
 	struct pawl_err *err);
 ssize_t tls_session_write(struct tls_session *session, const void *bytes, size_t len_bytes,

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/pages.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -67,36 +68,12 @@ uint64_t arena_used_bytes(const struct arena *arena)
 
 uint8_t *arena_map_fd(int fd, uint64_t size_bytes)
 {
-	uint64_t room = size_bytes + ARENA_ALIGN;
-	uint8_t *at =
-		mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	uint8_t *map;
-	uint64_t head;
-
-	if (at == MAP_FAILED) {
-		return NULL;
-	}
-	head = (ARENA_ALIGN - (uintptr_t)at % ARENA_ALIGN) % ARENA_ALIGN;
-	map = FAULT_SYS("tier.map",
-		mmap(at + head, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
-	if (map == MAP_FAILED) {
-		munmap(at, room);
-		return NULL;
-	}
-	if (head > 0) {
-		munmap(at, head);
-	}
-	munmap(map + size_bytes, ARENA_ALIGN - head);
-	madvise(map, size_bytes, MADV_HUGEPAGE); /* refused where huge pages are off: only slower */
-	madvise(map, size_bytes, MADV_DONTFORK);
-	return map;
+	return FAULT_MEM("tier.map", pages_map(fd, size_bytes));
 }
 
 void arena_unmap(uint8_t *map, uint64_t size_bytes)
 {
-	if (map) {
-		munmap(map, size_bytes);
-	}
+	pages_unmap(map, size_bytes);
 }
 
 int arena_map(struct arena *arena, struct pawl_err *err)

@@ -8,13 +8,15 @@
 #ifndef IPC_TIER_H
 #define IPC_TIER_H
 
+#include "base/pages.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 struct pawl_err;
 
-#define ARENA_ALIGN                                                                                \
-	(2u << 20) /* bytes of a huge page; sizes are multiples of it, mappings start at one */
+/* Sizes are multiples of a huge page, and mappings start at one. */
+#define ARENA_ALIGN PAGES_HUGE
 
 /* One rank's memory in one slot. Zeroed: none yet. */
 struct arena {

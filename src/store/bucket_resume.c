@@ -3,8 +3,9 @@
  *
  * Nothing is kept on this side. The service lists the uploads of a key and the parts that each has,
  * with a CRC-32C or, at least, an etag, which is the MD5 of the part's bytes unless the bucket is
- * encrypted with keys of KMS. A part that is written again is compared with that. Where nothing
- * agrees, it is sent again. So a wrong guess costs time, and never a wrong byte.
+ * encrypted with keys of KMS. On Azure the CRC-32C is in the name of the part. A part that is
+ * written again is compared with that. Where nothing agrees, it is sent again. So a wrong guess
+ * costs time, and never a wrong byte.
  *
  * An object in n parts has, instead, the checksum of the checksums of its parts, and "-n".
  */

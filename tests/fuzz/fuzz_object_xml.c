@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define PREFIX  "runs/"
-#define VERBS_N (OBJECT_UPLOADS + 1u)
+#define VERBS_N (OBJECT_PARTS + 1u)
 
 static const int statuses[] = {200, 201, 202, 204, 206, 403, 404, 503};
 
@@ -45,6 +45,10 @@ static int check_found(void *user, const struct object_found *found)
 	ASSERT(!found->folder || found->key[len_bytes - 1] == '/');
 	ASSERT((found->upload != NULL) == (op->verb == OBJECT_UPLOADS));
 	ASSERT(found->upload == NULL || found->upload[0] != '\0');
+	if (op->verb == OBJECT_PARTS) {
+		ASSERT(found->part >= 1 && found->part <= OBJECT_PARTS_MAX);
+		ASSERT(found->etag[0] != '\0' && strlen(found->etag) < OBJECT_ETAG_MAX);
+	}
 	return 0;
 }
 
@@ -69,7 +73,7 @@ static void check_op(const struct object_op *op, bool s3)
 	if (op->verb == OBJECT_BEGIN && s3) {
 		ASSERT(op->upload_id[0] != '\0');
 	}
-	if (op->verb == OBJECT_LIST || op->verb == OBJECT_UPLOADS) {
+	if (op->verb == OBJECT_LIST || op->verb == OBJECT_UPLOADS || op->verb == OBJECT_PARTS) {
 		ASSERT(op->token == NULL || strcmp(op->token, op->next_token) != 0);
 	}
 }
@@ -172,6 +176,11 @@ static const struct seed seeds[] = {
 		"\n<ListMultipartUploadsResult><Upload><Key>runs/a</Key><UploadId>u-1</UploadId>"
 		"</Upload><IsTruncated>true</IsTruncated><NextKeyMarker>runs/a</NextKeyMarker>"
 		"<NextUploadIdMarker>u-1</NextUploadIdMarker></ListMultipartUploadsResult>"},
+	{false, OBJECT_PARTS, 0,
+		"\n<ListPartsResult><Part><PartNumber>7</PartNumber><ETag>&quot;0a&quot;</ETag>"
+		"<Size>16777216</Size><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part>"
+		"<IsTruncated>true</IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker>"
+		"</ListPartsResult>"},
 	{false, OBJECT_BEGIN, 0,
 		"\n<InitiateMultipartUploadResult><UploadId>u-1</UploadId>"
 		"</InitiateMultipartUploadResult>"},
@@ -195,6 +204,14 @@ static const struct seed seeds[] = {
 		"</EnumerationResults>"},
 	{true, OBJECT_GET, 4,
 		"content-range:bytes 10-99/120\netag:0x8D\nx-ms-meta-hdi_isfolder:no\n\n"},
+	{true, OBJECT_PARTS, 0,
+		"\n\xef\xbb\xbf<?xml version=\"1.0\" "
+		"encoding=\"utf-8\"?><BlockList><CommittedBlocks/>"
+		"<UncommittedBlocks><Block><Name>Y3JjMzJjLTAwMDAwMDAxLTFhMmIzYzRk</Name><Size>"
+		"16777216</Size></Block><Block><Name>MDEyMzQ1Njc4OWFiY2RlZi0wMDAwMDAx</Name><Size>"
+		"7</Size></Block></UncommittedBlocks></BlockList>"},
+	{true, OBJECT_HEAD, 0,
+		"content-length:120\netag:0x8D\nx-ms-meta-pawl_crc32c:2IMaJQ==-2\n\n"},
 	{true, OBJECT_COMPLETE, 1, "etag:0x8D\n\n"},
 	{true, OBJECT_PUT, 6,
 		"x-ms-error-code:BlobNotFound\n\n<Error><Code>BlobNotFound</Code>"

@@ -15,7 +15,8 @@
  *   ignore 0|1                      whether conditions of PUTs are ignored
  *   fill N FOLDER                   puts N small objects, as a root with so many tags has them
  *   reset                           begins to count anew
- *   counts                          requests by their kind, and seconds of CPU, as JSON
+ *   counts                          requests by their kind, uploads that are open, blocks of
+ *                                   Azure's that are in no blob, and seconds of CPU, as JSON
  */
 #include "s3_server.h"
 #include "s3_weather.h"
@@ -93,9 +94,9 @@ static void print_counts(struct s3_server *server)
 	struct s3_counts counts;
 
 	s3_server_get_counts(server, &counts);
-	printf("{\"cpu_s\": %.6f, \"open\": %u, \"spoiled\": %u, \"stale\": %u, "
+	printf("{\"cpu_s\": %.6f, \"open\": %u, \"blocks\": %u, \"spoiled\": %u, \"stale\": %u, "
 	       "\"requests\": {\"all\": %u",
-		cpu_s(), counts.uploads, counts.spoiled, counts.stale, counts.all);
+		cpu_s(), counts.uploads, counts.blocks, counts.spoiled, counts.stale, counts.all);
 	for (unsigned kind = 0; kind < S3_KINDS; kind++) {
 		if (names[kind] != NULL) {
 			printf(", \"%s\": %u", names[kind], counts.of[kind]);

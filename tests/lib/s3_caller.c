@@ -2,6 +2,7 @@
 #include "s3_caller.h"
 
 #include "base/clock.h"
+#include "s3_azure.h"
 #include "s3_google.h"
 
 #include <inttypes.h>
@@ -102,6 +103,17 @@ static void refuse_region(const struct s3_settings *settings, const struct s3_re
 	}
 }
 
+/* Returns whether a request for Azure's service is signed by the account that its path names. */
+static bool is_signed_for_azure(const struct s3_request *request)
+{
+	const char *text = s3_request_field(request, "authorization");
+	char want[S3_NAME_MAX];
+
+	snprintf(want, sizeof(want), "SharedKey %.*s:", (int)strcspn(request->path + 1, "/"),
+		request->path + 1);
+	return text != NULL && strncmp(text, want, strlen(want)) == 0;
+}
+
 /* Answers with an error if the request is not signed as it must be. */
 bool s3_caller_check(const struct s3_settings *settings, const struct s3_request *request,
 	struct s3_answer *answer)
@@ -109,6 +121,12 @@ bool s3_caller_check(const struct s3_settings *settings, const struct s3_request
 	const char *token = s3_request_field(request, "x-amz-security-token");
 	char key_id[64], region[64];
 
+	if (s3_azure_is(request)) {
+		if (!is_signed_for_azure(request)) {
+			s3_answer_error(request, answer, 403, "AuthenticationFailed", "");
+		}
+		return is_signed_for_azure(request);
+	}
 	s3_caller_scope(request, 0, key_id);
 	s3_caller_scope(request, 2, region);
 	if (key_id[0] == '\0') {

@@ -112,6 +112,14 @@ static inline unsigned open_uploads(void)
 	return counts.uploads;
 }
 
+static inline unsigned open_blocks(void)
+{
+	struct s3_counts counts;
+
+	s3_server_get_counts(server, &counts);
+	return counts.blocks;
+}
+
 static inline int start_server(void **state)
 {
 	server = s3_server_start();

@@ -122,12 +122,42 @@ static enum s3_kind sort_bucket(const struct s3_request *request)
 	return s3_request_param(request, "uploads", value, sizeof(value)) ? S3_UPLOADS : S3_LIST;
 }
 
+/* Sorts a request for Azure's service: its account is in front of the bucket, and comp says what
+ * else than a whole object is meant. */
+static void sort_azure(struct s3_request *request)
+{
+	char account[S3_NAME_MAX], comp[S3_NAME_MAX];
+	const char *at = decode(request->path + 1, "/", account, sizeof(account));
+	bool puts = strcmp(request->method, "PUT") == 0;
+
+	at = decode(at + (*at == '/'), "/", request->bucket, sizeof(request->bucket));
+	decode(at + (*at == '/'), "", request->key, sizeof(request->key));
+	s3_request_param(request, "comp", comp, sizeof(comp));
+	if (strcmp(comp, "block") == 0) {
+		request->kind = S3_PART_PUT;
+	} else if (strcmp(comp, "blocklist") == 0) {
+		request->kind = puts ? S3_COMPLETE : S3_PARTS;
+	} else if (strcmp(comp, "list") == 0) {
+		request->kind = S3_LIST;
+	} else if (strcmp(request->method, "DELETE") == 0) {
+		request->kind = S3_DELETE;
+	} else if (strcmp(request->method, "HEAD") == 0) {
+		request->kind = S3_HEAD;
+	} else {
+		request->kind = puts ? S3_PUT : S3_GET;
+	}
+}
+
 void s3_request_sort(struct s3_request *request)
 {
 	const char *at = decode(request->path + 1, "/", request->bucket, sizeof(request->bucket));
 	char value[S3_NAME_MAX];
 	bool upload = s3_request_param(request, "uploadId", value, sizeof(value));
 
+	if (s3_request_field(request, "x-ms-version") != NULL) {
+		sort_azure(request);
+		return;
+	}
 	decode(at + (*at == '/'), "", request->key, sizeof(request->key));
 	if (strcmp(request->path, "/creds") == 0) {
 		request->kind = S3_CREDS;

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "s3_azure.h"
 #include "s3_caller.h"
 #include "s3_google.h"
 #include "s3_objects.h"
@@ -61,6 +62,7 @@ struct s3_server {
 	unsigned in_flight;
 	struct s3_pace link;
 	struct s3_objects *objects;
+	struct s3_azure *azure;
 	struct conn *conns;
 	bool stopping;
 };
@@ -479,7 +481,11 @@ static void carry_out(struct conn *conn, const struct s3_request *request, struc
 	}
 	pthread_mutex_lock(&server->lock);
 	/* A request whose client has given it up must not come behind the one sent in its place. */
-	if (wait_ms(conn, 0)) {
+	if (!wait_ms(conn, 0)) {
+		answer->status = 500; /* nobody reads it */
+	} else if (s3_azure_is(request)) {
+		s3_azure_do(server->azure, server->objects, &conn->settings, request, answer);
+	} else {
 		(s3_google_is(request) ? s3_google_do : s3_objects_do)(server->objects,
 			&conn->settings, request, answer);
 	}
@@ -647,6 +653,7 @@ struct s3_server *s3_server_start_at(const char *host)
 	pthread_mutex_init(&server->lock, NULL);
 	clock_cond_init(&server->changed);
 	server->objects = s3_objects_open();
+	server->azure = s3_azure_open();
 	rv = pthread_create(&server->thread, NULL, run_server, server);
 	ASSERT(rv == 0);
 	return server;
@@ -666,6 +673,7 @@ void s3_server_stop(struct s3_server *server)
 	pthread_mutex_unlock(&server->lock);
 	join_conns(server, true);
 	s3_objects_close(server->objects);
+	s3_azure_close(server->azure);
 	pthread_cond_destroy(&server->changed);
 	pthread_mutex_destroy(&server->lock);
 	free(server);
@@ -678,10 +686,16 @@ void s3_server_setenv(const struct s3_server *server)
 		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
 		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "http_proxy", "all_proxy", "ALL_PROXY"};
+	char connection[256];
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		unsetenv(others[i]);
 	}
+	snprintf(connection, sizeof(connection),
+		"AccountName=" AZURE_ACCOUNT
+		";AccountKey=aHVzaC1zZWNyZXQ=;BlobEndpoint=%s/" AZURE_ACCOUNT,
+		server->endpoint);
+	setenv("AZURE_STORAGE_CONNECTION_STRING", connection, 1);
 	setenv("AWS_ENDPOINT_URL", server->endpoint, 1);
 	setenv("AWS_ACCESS_KEY_ID", S3_KEY_ID, 1);
 	setenv("AWS_SECRET_ACCESS_KEY", S3_SECRET, 1);
@@ -710,6 +724,7 @@ void s3_server_get_counts(struct s3_server *server, struct s3_counts *counts)
 	pthread_mutex_lock(&server->lock);
 	*counts = server->counts;
 	counts->uploads = s3_objects_uploads(server->objects);
+	counts->blocks = s3_azure_blocks(server->azure);
 	pthread_mutex_unlock(&server->lock);
 }
 
@@ -766,5 +781,6 @@ void s3_server_clear(struct s3_server *server)
 {
 	pthread_mutex_lock(&server->lock);
 	s3_objects_clear(server->objects);
+	s3_azure_clear(server->azure);
 	pthread_mutex_unlock(&server->lock);
 }

@@ -3,7 +3,8 @@
  * memory. It does what the API documents, checks no signature, and does wrong what a test asks for.
  * Real servers, and vectors of signatures, are in other tests.
  *
- * A request that is signed for Google's XML API is treated as by that: see s3_google.h.
+ * A request that is signed for Google's XML API is treated as by that: see s3_google.h. One with a
+ * version of Azure's Blob service is treated as by that: see s3_azure.h.
  *
  * It has one bucket, S3_BUCKET. Each connection has a thread, so a test may use it from any thread.
  */
@@ -14,13 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define S3_BUCKET   "bucket"
-#define S3_KEY_ID   "AKIDTEST" /* set by s3_server_setenv */
-#define S3_SECRET   "hush-secret"
-#define S3_PART     ((uint64_t)5 << 20) /* bytes of every part but the last, at least */
-#define S3_ADDRESS  "s3://" S3_BUCKET
-#define S3_KEPT_MAX (1u << 20)        /* bytes of a body that is always kept, at most */
-#define GS_ADDRESS  "gs://" S3_BUCKET /* S3_BUCKET by Google's API */
+#define S3_BUCKET     "bucket"
+#define S3_KEY_ID     "AKIDTEST" /* set by s3_server_setenv */
+#define S3_SECRET     "hush-secret"
+#define S3_PART       ((uint64_t)5 << 20) /* bytes of every part but the last, at least */
+#define S3_ADDRESS    "s3://" S3_BUCKET
+#define S3_KEPT_MAX   (1u << 20)        /* bytes of a body that is always kept, at most */
+#define GS_ADDRESS    "gs://" S3_BUCKET /* S3_BUCKET by Google's API */
+#define AZURE_ACCOUNT "account"
+#define AZURE_ADDRESS "azure://" AZURE_ACCOUNT "/" S3_BUCKET /* S3_BUCKET by Azure's API */
 
 struct s3_server;
 
@@ -104,6 +107,7 @@ struct s3_settings {
 	/* etags are MD5s of the bytes, and it tells no other checksum, as radosgw does */
 	bool tells_md5;
 	bool tells_nothing;      /* answers have no checksum, and etags are numbers */
+	bool refuses_sums;       /* a body's checksum is an error, as with Azurite before 3.37 */
 	bool completes_again;    /* an upload can be completed twice; else it is gone */
 	uint64_t part_min_bytes; /* 0: S3_PART */
 	unsigned page_max;       /* keys on a page, at most; 0: 1000 */
@@ -121,6 +125,7 @@ struct s3_counts {
 	unsigned of[S3_KINDS];
 	unsigned most;       /* requests in flight at one time */
 	unsigned uploads;    /* uploads that are open now */
+	unsigned blocks;     /* blocks of Azure's that are in no blob now */
 	unsigned spoiled;    /* requests that went wrong by a hook or for want of capacity */
 	unsigned stale;      /* requests with keys of a session that had ended, or of none */
 	uint64_t sent_bytes; /* bytes of bodies of answers */
@@ -132,13 +137,13 @@ struct s3_server *s3_server_start(void);
 struct s3_server *s3_server_start_at(const char *host);
 /* Ends all connections. */
 void s3_server_stop(struct s3_server *server);
-/* Points the environment's AWS_ and Google's variables at the server, and nowhere else. */
+/* Points the environment's variables for AWS, Google and Azure at the server, and nowhere else. */
 void s3_server_setenv(const struct s3_server *server);
 const char *s3_server_endpoint(const struct s3_server *server);
 /* Changes how requests are treated that come from now on. */
 void s3_server_set(struct s3_server *server, const struct s3_settings *settings);
 void s3_server_get_counts(struct s3_server *server, struct s3_counts *counts);
-/* Sets all counts but that of uploads to 0. */
+/* Sets all counts but those of uploads and blocks to 0. */
 void s3_server_reset(struct s3_server *server);
 /* Waits until all connections are closed. */
 void s3_server_wait_idle(struct s3_server *server);

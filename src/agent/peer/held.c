@@ -39,8 +39,7 @@ int held_part_make(struct held_part **out, struct held *held, uint64_t root,
 		.root = root,
 		.info = *info,
 		.own = own,
-		.refs = 1,
-		.fd = -1};
+		.refs = 1};
 	part->ranks = FAULT_MEM("held.ranks", calloc(info->ranks, sizeof(*part->ranks)));
 	part->records = FAULT_MEM("held.records", calloc(info->ranks, sizeof(void *)));
 	if (part->ranks == NULL || part->records == NULL) {
@@ -65,9 +64,7 @@ void held_part_free(struct held_part *part)
 		wire_out_deinit(&part->ranks[i].held.blob);
 		record_deinit(&part->ranks[i].record);
 	}
-	if (part->fd >= 0) {
-		close(part->fd);
-	}
+	held_memory_give(part->held, &part->memory);
 	if (part->sum != NULL) {
 		held_sum_release(part->sum);
 	}
@@ -161,6 +158,7 @@ int held_open(struct held **out, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to hold saves of other hosts");
 	}
 	pthread_mutex_init(&held->lock, NULL);
+	pthread_mutex_init(&held->spare_lock, NULL);
 	*out = held;
 	return 0;
 }
@@ -182,6 +180,8 @@ void held_close(struct held *held)
 	}
 	held_free_all(dead);
 	ASSERT(held->sums == NULL);
+	held_trim(held, 0);
+	pthread_mutex_destroy(&held->spare_lock);
 	pthread_mutex_destroy(&held->lock);
 	free(held);
 }
@@ -447,7 +447,7 @@ void held_part_record(const struct held_part *part, uint32_t rank, const uint8_t
 	*arena_bytes = entry->arena_bytes;
 }
 
-static int read_all(const struct held_part *part, int fd, uint64_t off, uint8_t *bytes,
+static int read_arena(const struct held_part *part, int fd, uint64_t off, uint8_t *bytes,
 	size_t len_bytes, struct pawl_err *err)
 {
 	while (len_bytes > 0) {
@@ -488,7 +488,7 @@ static int gather(const struct held_part *part, uint64_t off, uint8_t *bytes, si
 		size_t n = piece.len_bytes - skip < len_bytes ? (size_t)(piece.len_bytes - skip)
 							      : len_bytes;
 
-		rv = read_all(part, part->ranks[piece.rank].held.arena.fd, piece.arena_off + skip,
+		rv = read_arena(part, part->ranks[piece.rank].held.arena.fd, piece.arena_off + skip,
 			bytes, n, err);
 		bytes += n;
 		off += n;
@@ -501,13 +501,18 @@ int held_part_read(const struct held_part *part, uint64_t off, void *bytes, size
 	struct pawl_err *err)
 {
 	uint64_t size = held_part_size(part);
-	int fd = part->sum != NULL ? part->sum->fd : part->fd;
+	const uint8_t *map = part->sum != NULL ? part->sum->map : part->memory.map;
 
 	if (off > size || len_bytes > size - off) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"%s: bytes %" PRIu64 " to %" PRIu64 " of an image of %" PRIu64,
 			part->info.tag, off, off + len_bytes, size);
 	}
-	return part->own ? gather(part, off, bytes, len_bytes, err)
-			 : read_all(part, fd, off, bytes, len_bytes, err);
+	if (part->own) {
+		return gather(part, off, bytes, len_bytes, err);
+	}
+	if (len_bytes > 0) {
+		memcpy(bytes, map + off, len_bytes);
+	}
+	return 0;
 }

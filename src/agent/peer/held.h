@@ -4,8 +4,11 @@
  * (parity.h). A part is whole, verified, and never changes. All functions may be called by any
  * thread.
  *
- * Memory: an own part keeps the arenas that it had as a slot. A replica is one memfd of the size of
- * its image. The parts of one sum have one memfd together, of the size of the longest image.
+ * Memory: an own part keeps the arenas that it had as a slot. A replica has memory of the size of
+ * its image, and the parts of one sum have one together, of the size of the longest image. Nobody
+ * else maps it, so it is no memfd: of anonymous memory the system makes huge pages unless it is
+ * told not to, and a small page costs more than the encryption of what comes into it. The memory of
+ * a replica that is dropped is kept for the next one, until held_trim.
  */
 #ifndef AGENT_PEER_HELD_H
 #define AGENT_PEER_HELD_H
@@ -83,8 +86,11 @@ void held_drop_others(struct held *held, uint64_t root, const struct peer_save *
 void held_drop(struct held *held, uint64_t root, const struct peer_save *save);
 /* Drops the parts of saves with a lower step, and what is being received of these. */
 void held_drop_below(struct held *held, uint64_t root, uint64_t step);
-/* Bytes of memory in use, by all parts and what is being received. */
+/* Bytes of memory in use, by all parts and what is being received; not what is kept. */
 uint64_t held_used_bytes(struct held *held);
+/* Frees memory that is kept for replicas to come until it is most_bytes at most. Returns whether
+ * there was any to be freed. */
+bool held_trim(struct held *held, uint64_t most_bytes);
 
 /* ---- a part; what is returned stays valid until held_release ---- */
 

@@ -1,7 +1,8 @@
 /*
  * What held.c, held_in.c and held_sum.c share.
  *
- * Locks: held.lock guards the lists and the counts of references. held_in.lock guards the memory of
+ * Locks: held.lock guards the lists and the counts of references. held.spare_lock guards the memory
+ * that is kept; it is taken last, with or without others. held_in.lock guards the memory of
  * a replica under way; it is taken with held.lock held, or alone, and held for the copy of one
  * block at most, or while a piece is added to a sum. held_sum.lock guards the memory of a sum
  * between those who add to it; it is taken with held_in.lock held. Memory is freed with no lock
@@ -17,7 +18,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HELD_RANKS_MAX 1024u /* ranks of one part, as many as an agent serves */
+#define HELD_RANKS_MAX  1024u /* ranks of one part, as many as an agent serves */
+#define HELD_SPARES_MAX 16u   /* replicas that were dropped whose memory is kept, at most */
+
+/* Memory of a replica; zeroed: none. */
+struct held_memory {
+	uint8_t *map;           /* made by pages_map */
+	uint64_t size_bytes;    /* size of the mapping */
+	uint64_t present_bytes; /* bytes, from its beginning, whose pages are present */
+};
 
 /* One rank of a part. */
 struct held_entry {
@@ -49,10 +58,9 @@ struct held_sum {
 	uint32_t ended_n; /* parts that have ended */
 	/* Parts that have ended, until the sum is complete; owned. */
 	struct held_part *ended[PARITY_DATA_MAX];
-	/* lock; fd constant once the sum is complete: */
+	/* lock; map constant once the sum is complete: */
 	pthread_mutex_t lock;
-	int fd;                         /* memory: a memfd; -1: no part has bytes */
-	uint8_t *map;                   /* the memory, mapped; NULL: none */
+	uint8_t *map;                   /* memory (base/pages.h); NULL: no part has bytes */
 	uint64_t mapped_bytes;          /* size of the memory */
 	_Atomic uint64_t present_bytes; /* bytes of it whose pages are present; any thread reads */
 	struct held_row rows[PARITY_DATA_MAX];
@@ -69,15 +77,18 @@ struct held_part {
 	struct held_entry *ranks;      /* info.ranks entries */
 	const struct record **records; /* pointers to the records of ranks, for the image */
 	struct image image;            /* lists where all pieces lie */
-	int fd;                        /* a replica's memory: a memfd; -1: none */
+	struct held_memory memory;     /* a replica's, owned */
 	struct held_sum *sum;          /* the sum in which it is, a reference; NULL: none */
 };
 
 struct held {
 	pthread_mutex_t lock;
-	struct held_part *parts;   /* complete ones */
-	struct held_in *receiving; /* replicas under way; a canceled one is in no list */
-	struct held_sum *sums;     /* newest first; dropped ones while somebody uses them */
+	struct held_part *parts;    /* complete ones */
+	struct held_in *receiving;  /* replicas under way; a canceled one is in no list */
+	struct held_sum *sums;      /* newest first; dropped ones while somebody uses them */
+	pthread_mutex_t spare_lock; /* guards what follows */
+	struct held_memory spares[HELD_SPARES_MAX]; /* for replicas to come; owned, newest last */
+	uint32_t spares_n;                          /* number of spares */
 };
 
 /* A replica under way. Its thread alone uses what no lock guards. */
@@ -96,9 +107,7 @@ struct held_in {
 	uint32_t crc;              /* checksum of these bytes */
 	uint32_t records_crc;      /* checksum of the records that came */
 	uint8_t *buffer;           /* with sum: CKPT_CHUNK bytes, those of the piece; owned */
-	uint64_t present_bytes;    /* bytes of the memory whose pages are present */
-	pthread_mutex_t lock;      /* guards map, part->fd and canceled */
-	uint8_t *map;              /* the memory, mapped; NULL: the image is empty */
+	pthread_mutex_t lock;      /* guards part->memory and canceled */
 	bool canceled;             /* nobody wants it any more, its memory is gone; under lock */
 };
 
@@ -120,6 +129,17 @@ void held_list_part(struct held_part *part, struct held_part **dead);
 void held_unlist(struct held_part **at, struct held_part **dead);
 /* Frees what held_unlist has put there. Without held.lock. */
 void held_free_all(struct held_part *dead);
+
+/* ---- memory of replicas; held_memory.c; with or without held.lock ---- */
+
+/* Takes memory that was given back, if there is some, or makes new memory. What is in it is
+ * undefined. PAWL_ENOMEM. */
+int held_memory_take(struct held *held, uint64_t size_bytes, struct held_memory *memory,
+	struct pawl_err *err);
+/* Takes memory back, which is kept for replicas to come; zeroed is fine, and what is left. */
+void held_memory_give(struct held *held, struct held_memory *memory);
+/* Returns the bytes of memory that are kept. */
+uint64_t held_memory_spare(struct held *held);
 
 /* ---- replicas under way; held_in.c ---- */
 

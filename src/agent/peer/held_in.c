@@ -190,8 +190,10 @@ static uint64_t count_more(const struct held_in *in)
 	return in->image_bytes > has_bytes ? in->image_bytes - has_bytes : 0;
 }
 
-/* Lists what is about to come if all replicas and sums together stay within their budget. */
-static int reserve(struct held_in *in, const struct peer_save *global, struct pawl_err *err)
+/* Lists what is about to come if all replicas and sums together stay within their budget;
+ * *left_bytes: what is left of that. */
+static int reserve(struct held_in *in, const struct peer_save *global, uint64_t *left_bytes,
+	struct pawl_err *err)
 {
 	struct held *held = in->held;
 	struct tier_limits limits = {.asked = 0};
@@ -203,7 +205,7 @@ static int reserve(struct held_in *in, const struct peer_save *global, struct pa
 	int rv = 0;
 
 	tier_limits_read(&limits);
-	used = held_used_bytes(held);
+	used = held_used_bytes(held) + held_memory_spare(held);
 	limits.available = add_capped(limits.available, used);
 	limits.cgroup = add_capped(limits.cgroup, used);
 	budget = tier_budget(&limits);
@@ -229,12 +231,14 @@ static int reserve(struct held_in *in, const struct peer_save *global, struct pa
 			add_capped(in->image_bytes, MIB - 1) / MIB,
 			add_capped(promised, MIB - 1) / MIB, budget / MIB);
 	}
+	*left_bytes = budget - promised;
 	return rv;
 }
 
 static int make_memory(struct held_in *in, struct pawl_err *err)
 {
 	struct held_part *part = in->part;
+	int rv;
 
 	if (in->image_bytes == 0) {
 		return 0;
@@ -242,31 +246,14 @@ static int make_memory(struct held_in *in, struct pawl_err *err)
 	if (in->sum != NULL) {
 		return held_sum_map(in->sum, in->image_bytes, err);
 	}
-	part->fd = FAULT_SYS("held.create", memfd_create("pawl-replica", MFD_CLOEXEC));
-	if (part->fd < 0) {
-		return pawl_err_sys(err, "%s: create memory for a replica", part->info.tag);
-	}
-	if (FAULT_SYS("held.size", ftruncate(part->fd, (off_t)in->image_bytes)) != 0) {
-		return pawl_err_sys(err, "%s: size the memory of a replica of %" PRIu64 " bytes",
-			part->info.tag, in->image_bytes);
-	}
-	in->map = arena_map_fd(part->fd, arena_round(in->image_bytes));
-	if (in->map == NULL) {
-		return pawl_err_sys(err, "%s: map a replica of %" PRIu64 " bytes", part->info.tag,
-			in->image_bytes);
-	}
-	return 0;
+	rv = held_memory_take(in->held, in->image_bytes, &part->memory, err);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", part->info.tag);
 }
 
 static void drop_memory(struct held_in *in)
 {
-	if (in->map != NULL) {
-		arena_unmap(in->map, arena_round(in->image_bytes));
-		in->map = NULL;
-	}
-	if (in->part != NULL && in->part->fd >= 0) {
-		close(in->part->fd);
-		in->part->fd = -1;
+	if (in->part != NULL) {
+		held_memory_give(in->held, &in->part->memory);
 	}
 }
 
@@ -287,6 +274,7 @@ int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 {
 	struct held_part *made;
 	struct held_in *in;
+	uint64_t left_bytes = 0;
 	int rv = held_part_make(&made, held, root, part, false, err);
 
 	if (rv != 0) {
@@ -307,11 +295,12 @@ int held_in_open(struct held_in **out, struct held *held, uint64_t root,
 	} else {
 		make_room(held, root, part, global);
 	}
-	rv = rv == 0 ? reserve(in, global, err) : rv;
+	rv = rv == 0 ? reserve(in, global, &left_bytes, err) : rv;
 	if (rv == 0) {
 		pthread_mutex_lock(&in->lock);
 		rv = in->canceled ? 0 : make_memory(in, err);
 		pthread_mutex_unlock(&in->lock);
+		held_trim(held, left_bytes);
 	}
 	if (rv != 0) {
 		held_in_close(in);
@@ -472,16 +461,18 @@ static int verify(struct held_in *in, const uint8_t *bytes, size_t len_bytes, st
 /* Puts bytes in their place, unless the memory is gone. Pages are made present many at a time. */
 static void store_bytes(struct held_in *in, uint64_t off, const void *bytes, size_t len_bytes)
 {
-	pthread_mutex_lock(&in->lock);
-	while (!in->canceled && in->present_bytes < off + len_bytes) {
-		uint64_t left = in->image_bytes - in->present_bytes;
-		uint64_t n = left < ARENA_ALIGN ? left : ARENA_ALIGN;
+	struct held_memory *memory = &in->part->memory;
 
-		pages_populate(in->map + in->present_bytes, n);
-		in->present_bytes += n;
+	pthread_mutex_lock(&in->lock);
+	while (!in->canceled && memory->present_bytes < off + len_bytes) {
+		uint64_t left = memory->size_bytes - memory->present_bytes;
+		uint64_t n = left < PAGES_HUGE ? left : PAGES_HUGE;
+
+		pages_populate(memory->map + memory->present_bytes, n);
+		memory->present_bytes += n;
 	}
 	if (!in->canceled) {
-		memcpy(in->map + off, bytes, len_bytes);
+		memcpy(memory->map + off, bytes, len_bytes);
 	}
 	pthread_mutex_unlock(&in->lock);
 }

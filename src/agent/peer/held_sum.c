@@ -43,27 +43,15 @@ int held_sum_make(struct held_sum **out, struct held *held, const struct held_pa
 	sum->held = held;
 	sum->root = part->root;
 	sum->info = part->info;
-	sum->fd = -1;
 	pthread_mutex_init(&sum->lock, NULL);
 	*out = sum;
 	return 0;
 }
 
-static void unmap(struct held_sum *sum)
-{
-	if (sum->map != NULL) {
-		arena_unmap(sum->map, arena_round(sum->mapped_bytes));
-		sum->map = NULL;
-	}
-}
-
 static void drop_memory(struct held_sum *sum)
 {
-	unmap(sum);
-	if (sum->fd >= 0) {
-		close(sum->fd);
-		sum->fd = -1;
-	}
+	pages_unmap(sum->map, sum->mapped_bytes);
+	sum->map = NULL;
 	sum->present_bytes = 0;
 }
 
@@ -248,7 +236,6 @@ void held_sum_end(struct held_sum *sum, struct held_part *part, struct held_part
 	}
 	pthread_mutex_lock(&sum->lock);
 	sum->complete = true;
-	unmap(sum);
 	pthread_mutex_unlock(&sum->lock);
 }
 
@@ -257,24 +244,14 @@ void held_sum_end(struct held_sum *sum, struct held_part *part, struct held_part
 /* The caller holds the lock. */
 static int map_memory(struct held_sum *sum, uint64_t size_bytes, struct pawl_err *err)
 {
-	uint8_t *map;
+	uint8_t *map = FAULT_MEM("held.create",
+		sum->map == NULL ? pages_map(-1, size_bytes)
+				 : pages_resize(sum->map, sum->mapped_bytes, size_bytes));
 
-	if (sum->fd < 0) {
-		sum->fd = FAULT_SYS("held.create", memfd_create("pawl-sum", MFD_CLOEXEC));
-		if (sum->fd < 0) {
-			return pawl_err_sys(err, "%s: create memory for a sum", sum->info.tag);
-		}
-	}
-	if (FAULT_SYS("held.size", ftruncate(sum->fd, (off_t)size_bytes)) != 0) {
-		return pawl_err_sys(err, "%s: size the memory of a sum of %" PRIu64 " bytes",
+	if (map == NULL) {
+		return pawl_err_sys(err, "%s: create memory for a sum of %" PRIu64 " bytes",
 			sum->info.tag, size_bytes);
 	}
-	map = arena_map_fd(sum->fd, arena_round(size_bytes));
-	if (map == NULL) {
-		return pawl_err_sys(err, "%s: map a sum of %" PRIu64 " bytes", sum->info.tag,
-			size_bytes);
-	}
-	unmap(sum);
 	sum->map = map;
 	sum->mapped_bytes = size_bytes;
 	return 0;
@@ -315,9 +292,9 @@ static void add_bytes(struct held_sum *sum, uint32_t index, uint64_t off, const 
 	ASSERT(off + len_bytes <= sum->mapped_bytes);
 	while (sum->present_bytes < off + len_bytes) {
 		/* The memory may have ended within a page before. */
-		uint64_t from = sum->present_bytes / ARENA_ALIGN * ARENA_ALIGN;
+		uint64_t from = sum->present_bytes / PAGES_HUGE * PAGES_HUGE;
 		uint64_t left = sum->mapped_bytes - from;
-		uint64_t n = left < ARENA_ALIGN ? left : ARENA_ALIGN;
+		uint64_t n = left < PAGES_HUGE ? left : PAGES_HUGE;
 
 		pages_populate(sum->map + from, n);
 		sum->present_bytes = from + n;

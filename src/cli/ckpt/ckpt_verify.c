@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHECKS_MAX 3u /* attempts at a tag that is published anew each time */
+
 enum option { JSON, ALL };
 
 static const struct cli_option options[] = {
@@ -119,13 +121,34 @@ int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
 	return rv;
 }
 
+/* Returns whether the tag is still there as it was read. */
+static bool is_still(struct tags_root *root, const struct manifest *manifest)
+{
+	struct manifest now;
+	bool same;
+
+	if (tag_open(root, manifest->tag, &now, NULL) != 0) {
+		return false;
+	}
+	same = now.created_ns == manifest->created_ns && now.attempt == manifest->attempt;
+	manifest_deinit(&now);
+	return same;
+}
+
+/* PAWL_ENOENT: the job has removed the tag meanwhile, as retention does. */
 static int check_tag(struct check *check, const struct tag_info *tag, struct pawl_err *err)
 {
 	struct manifest manifest;
-	int rv = tag_open(check->root.root, tag->tag, &manifest, err);
+	bool again = true;
+	int rv = 0;
 
-	if (rv == 0) {
+	for (unsigned i = 0; i < CHECKS_MAX && again; i++) {
+		rv = tag_open(check->root.root, tag->tag, &manifest, err);
+		if (rv != 0) {
+			return rv;
+		}
 		rv = ckpt_verify_files(check->reader, &manifest, &check->progress, err);
+		again = rv != 0 && !is_still(check->root.root, &manifest);
 		manifest_deinit(&manifest);
 	}
 	return rv;
@@ -179,6 +202,11 @@ static int verify(struct check *check, const char *name, bool all, struct pawl_e
 		int64_t began_ns = clock_mono_ns();
 
 		rv = check_tag(check, tag, err);
+		if (rv == PAWL_ENOENT && all) {
+			cli_print(stderr, "%s: removed meanwhile\n", tag->tag);
+			rv = 0;
+			continue;
+		}
 		rv = report_result(check, tag, rv, clock_mono_ns() - began_ns, err);
 	}
 	reader_close(check->reader);

@@ -4,20 +4,23 @@
  * an object of its own, marked by metadata: it is left out, as if it were not there.
  *
  * Azure has no uploads with ids. Each blob has one list of blocks that are not part of it yet, to
- * which all who write the blob add, and from which the last step takes those that it names. So the
- * ids of blocks begin with a name of the upload, and two uploads of one key never mix. But the
- * first one to end empties the list, and the last step of the other fails with InvalidBlockList,
- * while a last step that is sent again finds its blocks in the blob. The service drops blocks that
- * nobody has taken after a week; nobody can drop them earlier without writing the blob.
+ * which all who write the blob add, and from which the last step takes those that it names. So a
+ * block's id says which bytes it has: the part's number and the CRC-32C. Whoever writes the same
+ * bytes uses the same blocks, and the last step never takes other bytes than those that it means,
+ * whatever else the blob was sent. But the first last step empties the list, so that one for other
+ * bytes fails with InvalidBlockList, while one that is sent again finds its blocks in the blob. The
+ * service drops blocks that nobody has taken after a week; nobody can drop them earlier without
+ * writing the blob.
  *
- * The service knows no CRC-32C: TLS protects the bytes on their way, and readers check them.
+ * The service knows no CRC-32C, but CRC-64/NVME, which it checks: a block whose bytes are not those
+ * of its request is never there. What an object's CRC-32C is, we write into its metadata.
  */
 #include "store/object/dialect.h"
 #include "store/object/object_xml.h"
 
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "base/rng.h"
 
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -28,10 +31,15 @@
 
 #define API_VERSION   "2021-12-02"
 #define KEYS_MAX      1000u       /* on a page; Azure's limit is 5000 */
-#define LIST_TEXT_MAX (16u << 20) /* bytes of a page */
+#define LIST_TEXT_MAX (16u << 20) /* bytes of a page, or of a list of 100,000 blocks */
 #define BLOCK_BYTES   24u         /* bytes of a block's id: all of a blob must be equally long */
 #define BLOCK_ID_MAX  33u         /* bytes of one in base64, terminator included */
 #define BLOCK_XML_MAX 64u         /* bytes of one in the text of COMPLETE */
+#define UPLOAD        "blocks"    /* id of the only upload that a key has */
+#define SUM_HEADER    "x-ms-content-crc64"
+#define SUM_MAX       13u                     /* bytes of a CRC-64 in base64, terminator included */
+#define SUM_PIECE     16384u                  /* bytes of a body that are summed at a time */
+#define KEPT_HEADER   "x-ms-meta-pawl_crc32c" /* as sum of struct object_op */
 #define FOLDER_MARK   "hdi_isfolder"
 
 /* ---- where a container is ---- */
@@ -57,26 +65,34 @@ static int locate(struct object_place *place, const char *region, const char *en
 	return 0;
 }
 
-/* ---- uploads ---- */
-
-/* Names an upload by what no other one has at the same time: the operation that begins it, and the
- * moment. */
-static void begin_upload(struct object_op *op)
-{
-	struct rng moment = {(uint64_t)op->submitted_ns};
-	struct rng address = {(uint64_t)(uintptr_t)op};
-
-	snprintf(op->upload_id, sizeof(op->upload_id), "%016" PRIx64,
-		rng_u64(&moment) ^ rng_u64(&address));
-}
+/* ---- blocks ---- */
 
 /* Writes the id of a block: always as long, and without characters that XML would change. */
-static void name_block(const char *upload, uint32_t part, char id[BLOCK_ID_MAX])
+static void name_block(uint32_t part, uint32_t crc, char id[BLOCK_ID_MAX])
 {
 	char name[BLOCK_BYTES + 8];
 
-	snprintf(name, sizeof(name), "%-16.16s-%07u", upload, part);
+	snprintf(name, sizeof(name), "crc32c-%08u-%08" PRIx32, part, crc);
 	EVP_EncodeBlock((unsigned char *)id, (const unsigned char *)name, BLOCK_BYTES);
+}
+
+/* Reads an id. Returns false if it is none of ours. */
+static bool read_block(const char *id, uint32_t *part, uint32_t *crc)
+{
+	unsigned char name[BLOCK_BYTES + 8];
+	char again[BLOCK_ID_MAX];
+
+	if (strlen(id) != BLOCK_ID_MAX - 1 ||
+		EVP_DecodeBlock(name, (const unsigned char *)id, BLOCK_ID_MAX - 1) !=
+			(int)BLOCK_BYTES) {
+		return false;
+	}
+	name[BLOCK_BYTES] = '\0';
+	if (sscanf((const char *)name, "crc32c-%8" SCNu32 "-%8" SCNx32, part, crc) != 2) {
+		return false;
+	}
+	name_block(*part, *crc, again);
+	return strcmp(again, id) == 0 && *part > 0 && *part <= OBJECT_PARTS_MAX;
 }
 
 /* Lists the blocks. Those that an earlier attempt has made part of the blob count, too. */
@@ -95,13 +111,72 @@ static int write_blocks(struct object_op *op, struct pawl_err *err)
 	for (uint32_t i = 0; i < op->parts_n; i++) {
 		char id[BLOCK_ID_MAX];
 
-		name_block(op->upload, i + 1, id);
+		name_block(i + 1, op->parts[i].crc, id);
 		n += (size_t)snprintf(text + n, size_bytes - n, "<Latest>%s</Latest>", id);
 	}
 	n += (size_t)snprintf(text + n, size_bytes - n, "</BlockList>");
 	op->body_text = text;
 	op->body_bytes = n;
 	return 0;
+}
+
+/* ---- checksums ---- */
+
+/* Adds the CRC-64 of the body, which the service checks: base64, little endian. */
+static int add_sum(const struct object_place *place, const struct object_op *op,
+	struct object_request *request, struct pawl_err *err)
+{
+	unsigned char piece[SUM_PIECE];
+	unsigned char bytes[sizeof(uint64_t)];
+	char text[SUM_MAX];
+	uint64_t crc = 0;
+
+	if (place->bare_bodies) {
+		return 0;
+	}
+	for (uint64_t off = 0; off < op->body_bytes;) {
+		uint64_t left = op->body_bytes - off;
+		size_t n = op->read(op->user, off, piece,
+			left < sizeof(piece) ? (size_t)left : sizeof(piece));
+
+		if (n == 0) {
+			return pawl_err_set(err, PAWL_EINVAL, "the bytes to send cannot be read");
+		}
+		crc = crc64(crc, piece, n);
+		off += n;
+	}
+	for (unsigned i = 0; i < sizeof(bytes); i++) {
+		bytes[i] = (unsigned char)(crc >> 8 * i);
+	}
+	EVP_EncodeBlock((unsigned char *)text, bytes, sizeof(bytes));
+	request_add_header(request, SUM_HEADER, "%s", text);
+	return 0;
+}
+
+/* Adds the CRC-32C of an object to its metadata. */
+static void keep_sum(const struct object_op *op, struct object_request *request)
+{
+	char text[DIALECT_CRC_MAX];
+
+	dialect_write_crc(op->crc, text);
+	request_add_header(request, KEPT_HEADER, "%s", text);
+}
+
+/* Adds the CRC-32C of the CRCs of an object's parts to its metadata. */
+static void keep_sum_of_parts(const struct object_op *op, struct object_request *request)
+{
+	char text[DIALECT_CRC_MAX];
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < op->parts_n; i++) {
+		uint32_t crc = op->parts[i].crc;
+		const unsigned char bytes[4] = {(unsigned char)(crc >> 24),
+			(unsigned char)(crc >> 16), (unsigned char)(crc >> 8), (unsigned char)crc};
+
+		sum = crc32c(sum, bytes, sizeof(bytes));
+	}
+	dialect_write_crc(sum, text);
+	request_add_header(request, KEPT_HEADER, "%s-%u", text, op->parts_n);
 }
 
 /* ---- requests ---- */
@@ -159,7 +234,7 @@ static void build_part(const struct object_op *op, struct object_request *reques
 {
 	char id[BLOCK_ID_MAX];
 
-	name_block(op->upload, op->part, id);
+	name_block(op->part, op->crc, id);
 	request_add_query(request, "blockid", id);
 	request_add_query(request, "comp", "block");
 }
@@ -180,18 +255,30 @@ static const char *method_of(enum object_verb verb)
 	}
 }
 
+/* Reports the upload of one key; whether it has blocks, PARTS finds out. Below a folder none are
+ * looked for: who does so wants to drop them, which cannot be done. */
+static void report_upload(struct object_op *op)
+{
+	size_t len_bytes = strlen(op->key);
+	struct object_found found = {.key = op->key, .upload = UPLOAD};
+
+	op->next_token[0] = '\0';
+	if (len_bytes > 0 && op->key[len_bytes - 1] != '/') {
+		op->found(op->user, &found);
+	}
+}
+
 /* Does what needs no request. Returns false if it does. */
 static bool do_at_once(struct object_op *op)
 {
 	switch (op->verb) {
 	case OBJECT_BEGIN:
-		begin_upload(op);
+		snprintf(op->upload_id, sizeof(op->upload_id), "%s", UPLOAD);
 		return true;
 	case OBJECT_ABORT:
 		return true;
-	case OBJECT_UPLOADS: /* there are none that could be dropped, or gone on with */
-	case OBJECT_PARTS:
-		op->next_token[0] = '\0';
+	case OBJECT_UPLOADS:
+		report_upload(op);
 		return true;
 	default:
 		return false;
@@ -230,6 +317,8 @@ static int build(const struct object_place *place, struct object_op *op,
 	case OBJECT_PUT:
 		add_match(op, request);
 		request_add_header(request, "x-ms-blob-type", "BlockBlob");
+		keep_sum(op, request);
+		rv = add_sum(place, op, request, err);
 		break;
 	case OBJECT_GET:
 		add_match(op, request);
@@ -244,10 +333,17 @@ static int build(const struct object_place *place, struct object_op *op,
 		break;
 	case OBJECT_PART:
 		build_part(op, request);
+		rv = add_sum(place, op, request, err);
+		break;
+	case OBJECT_PARTS:
+		request_add_query(request, "blocklisttype", "uncommitted");
+		request_add_query(request, "comp", "blocklist");
+		op->text_max = LIST_TEXT_MAX;
 		break;
 	case OBJECT_COMPLETE:
 		request_add_query(request, "comp", "blocklist");
 		request_add_header(request, "content-type", "application/xml");
+		keep_sum_of_parts(op, request);
 		rv = write_blocks(op, err);
 		break;
 	default:
@@ -266,6 +362,7 @@ struct page {
 	struct dialect_page
 		common; /* first: see dialect.h; a blob that marks a folder is left out */
 	char marker[XML_TEXT_MAX]; /* where the next page begins; "": this is the last one */
+	char block[BLOCK_ID_MAX];  /* PARTS: id of the block that is being read; "": not ours */
 };
 
 static int read_listed(struct page *page, const char *name, const char *text)
@@ -288,21 +385,58 @@ static int read_listed(struct page *page, const char *name, const char *text)
 	return 0;
 }
 
+/* Hands a block to the caller, if its id is one of ours. Returns nonzero to end the list. */
+static int report_block(struct page *page)
+{
+	struct object_op *op = page->common.op;
+	struct object_found found = {.key = op->key, .etag = page->block, .has_crc = true};
+	int stop = 0;
+
+	if (!dialect_read_number(page->common.size, &found.size_bytes)) {
+		page->common.bad = true;
+	} else if (read_block(page->block, &found.part, &found.crc)) {
+		stop = op->found(op->user, &found);
+	}
+	page->block[0] = '\0';
+	page->common.size[0] = '\0';
+	return stop;
+}
+
+static int read_part(struct page *page, const char *name, const char *text)
+{
+	if (strcmp(name, "Block/Name") == 0) {
+		if (!dialect_keep(page->block, sizeof(page->block), text)) {
+			page->block[0] = '\0';
+		}
+	} else if (strcmp(name, "Block/Size") == 0) {
+		dialect_keep_value(&page->common, page->common.size, sizeof(page->common.size),
+			text);
+	} else if (strcmp(name, "Block") == 0) {
+		return report_block(page);
+	}
+	return 0;
+}
+
 /* xml_fn */
 static int read_page_value(void *user, const char *path, const char *text)
 {
 	static const char blobs[] = "EnumerationResults/Blobs/";
+	static const char blocks[] = "BlockList/UncommittedBlocks/";
 	struct page *page = user;
+	bool parts = page->common.op->verb == OBJECT_PARTS;
 
-	if (strncmp(path, blobs, sizeof(blobs) - 1) == 0) {
+	if (!parts && strncmp(path, blobs, sizeof(blobs) - 1) == 0) {
 		return read_listed(page, path + sizeof(blobs) - 1, text);
+	}
+	if (parts && strncmp(path, blocks, sizeof(blocks) - 1) == 0) {
+		return read_part(page, path + sizeof(blocks) - 1, text);
 	}
 	if (strcmp(path, "EnumerationResults/NextMarker") == 0) {
 		dialect_keep(page->marker, sizeof(page->marker), text);
 	} else if (strcmp(path, "Error/Code") == 0) {
 		dialect_keep(page->common.op->code, sizeof(page->common.op->code), text);
 	}
-	page->common.whole = strcmp(path, "EnumerationResults") == 0;
+	page->common.whole = strcmp(path, parts ? "BlockList" : "EnumerationResults") == 0;
 	return 0;
 }
 
@@ -337,14 +471,26 @@ static int read_page(struct object_op *op, struct pawl_err *err)
 
 /* ---- other answers ---- */
 
+/* Returns whether the sum of what the service got, if it tells that, is another one than ours. */
+static bool differs(const struct object_op *op)
+{
+	const char *got = http_header(&op->call, SUM_HEADER);
+	const char *own = op->request != NULL ? request_header(op->request, SUM_HEADER) : NULL;
+
+	return got != NULL && own != NULL && strcmp(got, own) != 0;
+}
+
 /* Reads what was written. A block has no etag: its id stands for one. */
 static int read_written(struct object_op *op, struct pawl_err *err)
 {
 	if (op->call.status != 201) {
 		return dialect_nonsense(op, "nothing was written", err);
 	}
+	if (differs(op)) {
+		return dialect_nonsense(op, "other bytes than those that were sent", err);
+	}
 	if (op->verb == OBJECT_PART) {
-		name_block(op->upload, op->part, op->etag);
+		name_block(op->part, op->crc, op->etag);
 		return 0;
 	}
 	return dialect_read_etag(op, err);
@@ -371,11 +517,17 @@ static int read_got(struct object_op *op, struct pawl_err *err)
 
 static int read_head(struct object_op *op, struct pawl_err *err)
 {
+	const char *sum = http_header(&op->call, KEPT_HEADER);
+
 	if (!dialect_read_number(http_header(&op->call, "content-length"), &op->size_bytes)) {
 		return dialect_nonsense(op, "no size", err);
 	}
 	if (marks_folder(op)) {
 		return pawl_err_set(err, PAWL_ENOENT, "a folder, and no object");
+	}
+	op->sum[0] = '\0';
+	if (sum != NULL && !dialect_keep(op->sum, sizeof(op->sum), sum)) {
+		op->sum[0] = '\0';
 	}
 	return dialect_read_etag(op, err);
 }
@@ -392,6 +544,7 @@ static int read_answer(struct object_op *op, struct pawl_err *err)
 	case OBJECT_HEAD:
 		return read_head(op, err);
 	case OBJECT_LIST:
+	case OBJECT_PARTS:
 		return read_page(op, err);
 	case OBJECT_REMOVE:
 		return op->call.status == 202 ? 0

@@ -12,9 +12,10 @@ struct object_place {
 	struct object_url url;
 	char endpoint[OBJECT_ENDPOINT_MAX]; /* "http[s]://HOST[:PORT]" */
 	char region[OBJECT_NAME_MAX];       /* known to the signer */
-	bool in_host;    /* the endpoint's host names the bucket (Azure: the account); else the
+	bool in_host;     /* the endpoint's host names the bucket (Azure: the account); else the
 			  * path does */
-	bool bare_etags; /* see object_use_bare_etags */
+	bool bare_etags;  /* see object_use_bare_etags */
+	bool bare_bodies; /* Azure: bodies have no checksum, which the service refuses */
 };
 
 struct object_dialect {

@@ -25,7 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSALS_MAX    3u /* answers about credentials, clock or region, in one operation */
+#define REFUSALS_MAX                                                                               \
+	3u /* answers about credentials, clock, region or checksums, in one operation */
 #define EXPIRED_WAIT_NS (1 * NS_PER_S)    /* before new credentials are asked for again */
 #define STOP_ASK_NS     (100 * NS_PER_MS) /* between two questions whether all is to end */
 
@@ -399,6 +400,17 @@ static bool is_elsewhere(const struct object_client *client, const struct object
 		strcmp(region, client->place.region) != 0;
 }
 
+/* Sends no checksums from now on, and says so once. */
+static void leave_sums_out(struct object_client *client)
+{
+	if (!client->place.bare_bodies) {
+		log_line(LOG_WARNING,
+			"%s takes no checksums of what is sent: only readers check it",
+			client->place.endpoint);
+		client->place.bare_bodies = true;
+	}
+}
+
 /* Does what makes another attempt worth while. Returns false if none is. */
 static bool mend(struct object_client *client, struct object_op *op, enum object_verdict verdict,
 	const struct object_answer *answer, const char *region)
@@ -415,6 +427,9 @@ static bool mend(struct object_client *client, struct object_op *op, enum object
 		return ++op->refusals < REFUSALS_MAX && region[0] != '\0' &&
 			strcmp(region, client->place.region) != 0 &&
 			locate(client, region, NULL) == 0;
+	case VERDICT_PLAIN:
+		leave_sums_out(client);
+		return ++op->refusals < REFUSALS_MAX;
 	case VERDICT_AGAIN:
 	case VERDICT_SLOWER:
 		return true;

@@ -33,8 +33,9 @@ enum object_verb {
 	OBJECT_PART,     /* writes one part */
 	OBJECT_COMPLETE, /* makes an object of the parts */
 	OBJECT_ABORT,    /* drops an upload; a missing one is success */
-	OBJECT_UPLOADS,  /* gets a page of the uploads that are not complete */
-	OBJECT_PARTS,    /* gets a page of the parts that an upload has */
+	OBJECT_UPLOADS, /* gets a page of the uploads that are not complete; on Azure, where uploads
+			  * have no ids, the one of this key, which may have no parts */
+	OBJECT_PARTS,   /* gets a page of the parts that an upload has */
 };
 
 /* One result of a listing. key: below the bucket. folder: key ends with '/', and stands for all

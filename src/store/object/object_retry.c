@@ -72,6 +72,8 @@ static const struct meaning meanings[] = {
 	{0, "PermanentRedirect", false, VERDICT_REGION},
 	{0, "TemporaryRedirect", false, VERDICT_REGION},
 	{0, "AuthorizationHeaderMalformed", false, VERDICT_REGION},
+	/* Azurite before 3.37 says so of a checksum, unless it is started with --loose. */
+	{500, "FeatureNotSupported", false, VERDICT_PLAIN},
 	/* Codes that are not above, and none. */
 	{301, NULL, false, VERDICT_REGION},
 	{307, NULL, false, VERDICT_REGION},

@@ -20,6 +20,7 @@ enum object_verdict {
 	VERDICT_KEY,    /* the credentials have expired, or are refused: get others, then again */
 	VERDICT_CLOCK,  /* the clocks differ: sign by the server's Date, then again */
 	VERDICT_REGION, /* the bucket is in another region: ask there */
+	VERDICT_PLAIN,  /* the service takes no checksum: leave it out, then again */
 	VERDICT_FAIL,   /* trying again is in vain */
 };
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import textwrap
@@ -315,6 +316,27 @@ def test_verify(root: Path, damaged: Path) -> None:
     assert program.run("ckpt", "verify", damaged, "1").returncode == 0
     done = program.run("ckpt", "verify", damaged, "10")
     assert done.returncode == 4 and "damaged" in done.stdout
+
+
+def test_verify_passes_over_what_is_removed_meanwhile(root: Path, tmp_path: Path) -> None:
+    """As retention does while a job goes on: of one checkpoint, only some of the files were read;
+    another one was listed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    env = program.clean_env(PAWL_FAULT="image.alloc:2:-2")  # -2: the process is stopped
+    verify = subprocess.Popen(
+        [PROGRAM, "ckpt", "verify", copy, "--all"],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    program.wait_until(lambda: program.state_of(verify.pid) == "T", "it is stopped")
+    for step in (1, 2):
+        shutil.rmtree(copy / f"global_step{step}")
+    verify.send_signal(signal.SIGCONT)
+    told, said = verify.communicate(timeout=program.LIMIT_S)
+    assert verify.returncode == 0, told + said
+    assert [line.split(",")[0] for line in told.splitlines()] == ["global_step10: ok"]
+    for step in (1, 2):
+        assert f"global_step{step}: removed meanwhile" in said
 
 
 def test_broken_tags_are_listed_and_not_the_default(damaged: Path) -> None:

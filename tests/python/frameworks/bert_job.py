@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import runpy
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -121,6 +123,36 @@ class Job:
 
     def _await_gone(self, pid: int) -> None:
         program.wait_until(lambda: not program.is_alive(pid), f"process {pid} is gone")
+
+
+def wandb_rows(folder: Path) -> tuple[set[str], list[dict[str, Any]]]:
+    """Returns the ids of the runs that `wandb sync` would take from folder, and the rows of their
+    histories.
+
+    The file: seven bytes, then blocks of 32 KiB with records of checksum, length, kind.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    ids, rows = set(), []
+    for path in folder.glob("wandb/offline-run-*/run-*.wandb"):
+        data, at, whole = path.read_bytes(), 7, b""
+        while at + 7 <= len(data):
+            if (left := 32768 - at % 32768) < 7:
+                at += left
+                continue
+            _, size, kind = struct.unpack_from("<IHB", data, at)
+            whole += data[at + 7 : at + 7 + size]
+            at += 7 + size
+            if kind not in (1, 4):  # whole, or the last part
+                continue
+            record, whole = Record.FromString(whole), b""
+            if record.HasField("run"):
+                ids.add(record.run.run_id)
+            if record.HasField("history"):
+                items = record.history.item
+                pairs = [(i.key or "/".join(i.nested_key), i.value_json) for i in items]
+                rows.append({name: json.loads(value) for name, value in pairs})
+    return ids, rows
 
 
 def stand_still(step: int) -> None:

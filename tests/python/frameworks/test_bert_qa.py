@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import program
+import qa_files
 import waits
 
 pytest.importorskip("transformers")
@@ -23,7 +21,7 @@ program.find()
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
-from bert_job import ENV, EXAMPLE, GUIDE, LIMIT_S, SHORT, Job  # noqa: E402
+from bert_job import ENV, EXAMPLE, GUIDE, LIMIT_S, SHORT, Job, wandb_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -76,36 +74,6 @@ def scalars(folder: Path) -> list[tuple[str, int]]:
             values = [v for v in event.summary.value if not v.tag.endswith("/text_summary")]
             found += [(value.tag, event.step) for value in values]
     return sorted(found)
-
-
-def wandb_rows(folder: Path) -> tuple[set[str], list[dict[str, Any]]]:
-    """Returns the ids of the runs that `wandb sync` would take from folder, and the rows of their
-    histories.
-
-    The file: seven bytes, then blocks of 32 KiB with records of checksum, length, kind.
-    """
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    ids, rows = set(), []
-    for path in folder.glob("wandb/offline-run-*/run-*.wandb"):
-        data, at, whole = path.read_bytes(), 7, b""
-        while at + 7 <= len(data):
-            if (left := 32768 - at % 32768) < 7:
-                at += left
-                continue
-            _, size, kind = struct.unpack_from("<IHB", data, at)
-            whole += data[at + 7 : at + 7 + size]
-            at += 7 + size
-            if kind not in (1, 4):  # whole, or the last part
-                continue
-            record, whole = Record.FromString(whole), b""
-            if record.HasField("run"):
-                ids.add(record.run.run_id)
-            if record.HasField("history"):
-                items = record.history.item
-                pairs = [(i.key or "/".join(i.nested_key), i.value_json) for i in items]
-                rows.append({name: json.loads(value) for name, value in pairs})
-    return ids, rows
 
 
 @pytest.mark.slow
@@ -199,21 +167,10 @@ def test_features_point_at_the_answers(local: Path) -> None:
         assert len(found) == len(examples)
 
 
-RUN_QA = os.environ.get("PAWL_RUN_QA")
-METRIC = """
-class Metric:
-    def compute(self, predictions, references):
-        return {"exact_match": 0.0, "f1": 0.0}
-
-def load(*args, **kwargs):
-    return Metric()
-"""
-
-
-@pytest.mark.skipif(RUN_QA is None, reason="PAWL_RUN_QA names no copy of transformers' run_qa.py")
+@qa_files.needed
 def test_run_qa_unmodified(local: Path, tmp_path: Path) -> None:
-    """Transformers' own example, with trainer_qa.py and utils_qa.py beside it."""
-    (tmp_path / "evaluate.py").write_text(METRIC)  # the real one asks the hub for its metric
+    """Transformers' own example."""
+    (tmp_path / "evaluate.py").write_text(qa_files.METRIC)
 
     def start(name: str, *resume: str) -> subprocess.Popen[bytes]:
         files = {split: local / f"squad/{split}.json" for split in ("train", "validation")}
@@ -221,9 +178,14 @@ def test_run_qa_unmodified(local: Path, tmp_path: Path) -> None:
         options = ["--train_file", files["train"], "--validation_file", files["validation"]]
         options += ["--model_name_or_path", local / "bert-base-uncased", "--max_seq_length", "96"]
         options += ["--doc_stride", "32", "--do_eval", "--output_dir", tmp_path / name, *resume]
-        env = program.clean_env(**ENV)
+        env = qa_files.env(**ENV)
         env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
-        run = [sys.executable, "-m", "pawl.integrations.transformers", RUN_QA]
+        run = [
+            sys.executable,
+            "-m",
+            "pawl.integrations.transformers",
+            qa_files.folder() / "run_qa.py",
+        ]
         return subprocess.Popen([*run, *words, *options], env=env, cwd=tmp_path)
 
     assert start("straight").wait(LIMIT_S) == 0

@@ -3,6 +3,7 @@
 PAWL_TEST_BUCKET is the address of a bucket on the other one, whose endpoint and keys are in the
 environment. Try radosgw as well as SeaweedFS, since each forgives what the other does not: radosgw
 accepts unsigned headers, unknown tokens and wrong checksums, SeaweedFS wrong payload hashes.
+Of Azure's service there is a stand-in, the server of the C tests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -124,9 +125,31 @@ class StandIn(Server):
         return self.command("counts")
 
 
+class Azure(StandIn):
+    """The same server, as Azure's Blob service."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
+        key = "AccountName=account;AccountKey=aHVzaA==;"
+        self.env = {"AZURE_STORAGE_CONNECTION_STRING": f"{key}BlobEndpoint={self.url}/account"}
+
+    def root(self, name: str) -> str:
+        return f"azure://account/bucket/{name}"
+
+    def blocks(self) -> int:
+        """Returns how many blocks it has that are in no blob."""
+        return int(self.counts()["blocks"])
+
+    def sent(self) -> int:
+        """Returns how many blocks were sent since the last reset, if only in part."""
+        return int(self.counts()["requests"]["part"])
+
+
+Kind = TypeVar("Kind", bound=StandIn)
+
+
 @contextlib.contextmanager
-def stand_in() -> Iterator[StandIn]:
-    """Runs it; skips the test if it is not built."""
+def _run(kind: type[Kind]) -> Iterator[Kind]:
     tests = Path(os.environ.get("PAWL_TESTS_DIR", "build/gcc/tests"))
     path = tests / "lib" / "bucket_server"
     if not path.exists():
@@ -134,7 +157,17 @@ def stand_in() -> Iterator[StandIn]:
     with subprocess.Popen(
         [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        yield StandIn(process)  # the program ends with its standard input
+        yield kind(process)  # the program ends with its standard input
+
+
+def stand_in() -> contextlib.AbstractContextManager[StandIn]:
+    """Runs it; skips the test if it is not built."""
+    return _run(StandIn)
+
+
+def azure() -> contextlib.AbstractContextManager[Azure]:
+    """Runs the stand-in for Azure; skips the test if it is not built."""
+    return _run(Azure)
 
 
 @contextlib.contextmanager

@@ -177,30 +177,40 @@ def test_saves_that_are_streamed_become_durable_on_all_hosts(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_sums_replace_a_lost_host(tmp_path: Path) -> None:
-    """Four hosts keep one sum for each group: a lost host's part is rebuilt from the others."""
+@pytest.mark.parametrize("lost", [1, 2])
+def test_sums_replace_lost_hosts(tmp_path: Path, lost: int) -> None:
+    """Each group keeps as many sums as hosts may be lost at once: the parts of those that are lost
+    are computed from the others'."""
     go = tmp_path / "go"
     args = ("s3://pawltest/run", str(STEPS), str(HOLD), str(go))
     where = f"{netns.address(0)}:{nodes.PORT}"
-    env = {"PARITY": "1"}
+    hosts = 3 + lost
+    env = {"PARITY": "1", "REPLICAS": str(lost)}
     place = ("-n", "1", "--rendezvous", where)
-    with nodes.job(tmp_path, 6, TRAIN, *args) as job, bucket(tmp_path / "weed", job) as server:
-        for i in range(4):
-            job.start(i, *place, "--node-rank", str(i), nnodes=4, **env, **server.env)
+    with (
+        nodes.job(tmp_path, hosts + lost + 1, TRAIN, *args) as job,
+        bucket(tmp_path / "weed", job) as server,
+    ):
+        for i in range(hosts):
+            job.start(i, *place, "--node-rank", str(i), nnodes=hosts, **env, **server.env)
         for node in job.nodes:
             node.hear(rf"at {HOLD} durable True None")
         with server.stopped():
             go.touch()
             for node in job.nodes:
                 node.hear(rf"at {HOLD + 2} replicated True None")
-            job.nodes[1].lose()
+            for node in job.nodes[1 : 1 + lost]:
+                node.lose()
             job.nodes[0].hear("is lost: ")
-            late = job.start(4, *place, nnodes=4, **env, **server.env)
-            late.hear(rf"from {HOLD + 2}\b")
+            more = range(hosts, hosts + lost)
+            late = [job.start(i, *place, nnodes=hosts, **env, **server.env) for i in more]
+            for node in late:
+                node.hear(rf"from {HOLD + 2}\b")
         (tmp_path / "go.2").touch()
-        for node in (late, job.nodes[0], job.nodes[2], job.nodes[3]):
+        for node in [*late, job.nodes[0], *job.nodes[1 + lost : hosts]]:
             assert node.end() == 0, job.texts()
-        assert begun(late) == {HOLD + 2}, job.texts()
+        for node in late:
+            assert begun(node) == {HOLD + 2}, job.texts()
         assert "has no effect" not in job.texts(), job.texts()
 
 

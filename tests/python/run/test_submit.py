@@ -210,17 +210,18 @@ def test_output_that_cannot_be_written_is_an_error(job: Path) -> None:
 
 
 def test_the_guides_own_file() -> None:
-    """Returns the bert_qa.yaml of SkyPilot's guide as published, where PAWL_GUIDE_YAML names a
+    """Checks the bert_qa.yaml of SkyPilot's guide as published, where PAWL_GUIDE_YAML names a
     copy."""
     path = os.environ.get("PAWL_GUIDE_YAML")
     if path is None:
         pytest.skip("PAWL_GUIDE_YAML names no copy of the guide's bert_qa.yaml")
-    done = check(path, "-n", "bert-qa", "--env", "WANDB_API_KEY=k", "--json")
+    given = ["-n", "bert-qa", "--env", "WANDB_API_KEY=k", "--json"]
+    done = check(path, *given)
     (error,) = json.loads(done.stdout)["errors"]
-    assert done.returncode == 2 and error["message"].startswith("file_mounts: /checkpoint is a")
-    text = Path(path).read_text()
-    ours = re.sub(r"(  /checkpoint:).*?\n\n", r"\1 /shared/checkpoint\n\n", text, flags=re.S)
-    done = check("-", "-n", "bert-qa", "--env", "WANDB_API_KEY=k", "--json", text=ours)
+    assert done.returncode == 2
+    assert error["message"].startswith("file_mounts: /checkpoint names no bucket")
+    ours = re.sub(r"(?m)^(    name:).*", r"\1 my-bucket", Path(path).read_text())
+    done = check("-", *given, text=ours)
     assert done.returncode == 0 and json.loads(done.stdout)["name"] == "bert-qa"
 
 

@@ -32,8 +32,11 @@ static void gives_check_values(void **state)
 	assert_int_equal(crc32_zip(0, "123456789", 9), 0xcbf43926u);
 	assert_int_equal(crc32c_slow(0, "123456789", 9), 0xe3069283u);
 	assert_int_equal(crc32_zip_slow(0, "123456789", 9), 0xcbf43926u);
+	assert_int_equal(crc64(0, "123456789", 9), 0xae8b14860a799888u);
+	assert_int_equal(crc64_slow(0, "123456789", 9), 0xae8b14860a799888u);
 	assert_int_equal(crc32c(0, NULL, 0), 0);
 	assert_int_equal(crc32_zip(0, NULL, 0), 0);
+	assert_int_equal(crc64(0, NULL, 0), 0);
 	assert_int_equal(crc32c(0x12345678, NULL, 0), 0x12345678);
 	assert_int_equal(crc32_zip(0x12345678, NULL, 0), 0x12345678);
 }
@@ -46,6 +49,8 @@ static void equals_reference(void **state)
 
 			assert_int_equal(crc32c(0, at, len), crc32c_slow(0, at, len));
 			assert_int_equal(crc32_zip(0, at, len), crc32_zip_slow(0, at, len));
+			assert_int_equal(crc64(0, at, len), crc64_slow(0, at, len));
+			assert_int_equal(crc64_tables(0, at, len), crc64_slow(0, at, len));
 		}
 	}
 }
@@ -54,10 +59,12 @@ static void continues_at_any_split(void **state)
 {
 	uint32_t c = crc32c_slow(0, bytes, LEN_MAX);
 	uint32_t z = crc32_zip_slow(0, bytes, LEN_MAX);
+	uint64_t w = crc64_slow(0, bytes, LEN_MAX);
 
 	for (size_t at = 0; at <= LEN_MAX; at++) {
 		assert_int_equal(crc32c(crc32c(0, bytes, at), bytes + at, LEN_MAX - at), c);
 		assert_int_equal(crc32_zip(crc32_zip(0, bytes, at), bytes + at, LEN_MAX - at), z);
+		assert_int_equal(crc64(crc64(0, bytes, at), bytes + at, LEN_MAX - at), w);
 	}
 }
 

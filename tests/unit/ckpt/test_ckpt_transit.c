@@ -7,10 +7,12 @@
 #include "ckpt/tags.h"
 #include "sample.h"
 
-#define FLIPS 1000u
-#define TAG   "global_step3"
+#define FLIPS      200u /* flips in a run of a test; with PAWL_LONG: five times as many */
+#define FLIPS_LONG 1000u
+#define TAG        "global_step3"
 
 static struct rng rng;
+static unsigned flips_n;
 static struct tags_root *root;
 
 static int open_root(void **state)
@@ -53,7 +55,7 @@ static void what_is_stored_is_what_was_sent(void **state)
 	behave(&(struct s3_settings){.hook = NULL});
 	OK(sample_save(sample_get(3, 0), root, &err));
 	puts = count(S3_PUT);
-	for (uint32_t i = 0; i < FLIPS; i++) {
+	for (uint32_t i = 0; i < flips_n; i++) {
 		uint32_t attempt;
 
 		flip_one(S3_PUT, puts, S3_FLIP_REQUEST);
@@ -73,7 +75,7 @@ static void what_is_loaded_is_what_was_stored(void **state)
 	behave(&(struct s3_settings){.hook = NULL});
 	OK(sample_load(root, TAG, NULL, &err));
 	gets = count(S3_GET);
-	for (unsigned i = 0; i < FLIPS; i++) {
+	for (unsigned i = 0; i < flips_n; i++) {
 		flip_one(S3_GET, gets, S3_FLIP_ANSWER);
 		OK(sample_load(root, TAG, NULL, &err));
 		assert_int_equal(count_spoiled(), 1);
@@ -105,5 +107,6 @@ int main(void)
 	};
 
 	rng = (struct rng){test_seed()};
+	flips_n = getenv("PAWL_LONG") != NULL ? FLIPS_LONG : FLIPS;
 	return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -27,8 +27,8 @@ static struct store *store;
 static struct pawl_err err;
 static char root[64];            /* root of a posix store */
 static uint64_t buckets;         /* opened so far */
-static char address[512];        /* where the last bucket was opened */
 static struct s3_server *server; /* has the buckets, but for one that PAWL_TEST_BUCKET names */
+static char address[512];        /* address of the bucket that is open */
 
 /* ---- the stores ---- */
 
@@ -129,11 +129,21 @@ static int open_bucket(void **state)
 }
 
 /* On the own server, whatever PAWL_TEST_BUCKET names. */
-static int open_gs_bucket(void **state)
+static int open_own_bucket(const char *bucket)
 {
 	s3_server_setenv(server);
-	snprintf(address, sizeof(address), GS_ADDRESS "/%" PRIu64, ++buckets);
+	snprintf(address, sizeof(address), "%s/%" PRIu64, bucket, ++buckets);
 	return store_bucket_open(address, &store, &err);
+}
+
+static int open_gs_bucket(void **state)
+{
+	return open_own_bucket(GS_ADDRESS);
+}
+
+static int open_azure_bucket(void **state)
+{
+	return open_own_bucket(AZURE_ADDRESS);
 }
 
 static int close_bucket(void **state)
@@ -726,16 +736,21 @@ static const struct behaviour behaviours[] = {
 static const struct kind kinds[] = {
 	{"posix io_uring", open_posix_uring, close_posix},
 	{"posix threads", open_posix_threads, close_posix},
-	{"posix split", open_posix_split, close_split}, {"mem", open_mem, close_any},
-	{"fault", open_fault, close_any}, {"flat mem", open_flat, close_any},
-	{"flat fault", open_flat_fault, close_any}, {"bucket", open_bucket, close_bucket},
-	{"bucket of Google's", open_gs_bucket, close_bucket}, /* the last: it sets variables */
+	{"posix split", open_posix_split, close_split},
+	{"mem", open_mem, close_any},
+	{"fault", open_fault, close_any},
+	{"flat mem", open_flat, close_any},
+	{"flat fault", open_flat_fault, close_any},
+	{"bucket", open_bucket, close_bucket},
+	/* The last ones set variables. */
+	{"bucket of Google's", open_gs_bucket, close_bucket},
+	{"container of Azure's", open_azure_bucket, close_bucket},
 };
 
 #define BEHAVIOURS_N (sizeof(behaviours) / sizeof(behaviours[0]))
 #define KINDS_N      (sizeof(kinds) / sizeof(kinds[0]))
 #define FLAT_N       5u /* behaviours that need no directories */
-#define FLAT_KINDS_N 4u
+#define FLAT_KINDS_N 5u
 
 static char names[KINDS_N][BEHAVIOURS_N][64];
 

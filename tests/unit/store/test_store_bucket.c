@@ -61,7 +61,7 @@ static int open_bucket(void **state)
 	return store_bucket_open(address, &store, &err);
 }
 
-/* Azure has one list of parts for each object, and none can be dropped. */
+/* Azure has one list of blocks for each object, and none can be dropped. */
 static bool is_azure(void)
 {
 	return strncmp(address, "azure:", 6) == 0;
@@ -518,6 +518,9 @@ int main(void)
 	if (getenv("PAWL_TEST_BUCKET") == NULL) {
 		own_address = GS_ADDRESS;
 		failed += cmocka_run_group_tests_name("Google's API", tests, start_server,
+			stop_server);
+		own_address = AZURE_ADDRESS;
+		failed += cmocka_run_group_tests_name("Azure's API", tests, start_server,
 			stop_server);
 	}
 	return failed;

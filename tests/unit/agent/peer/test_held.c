@@ -1,5 +1,6 @@
 /* Parts that a host holds, its own and replicas: received, verified, found and read. Damage
  * anywhere is found, failures leave nothing behind. */
+#include "agent/peer/held_impl.h"
 #include "base/fault.h"
 #include "each_fault.h"
 #include "seed.h"
@@ -343,6 +344,107 @@ static void more_than_the_memory_is_refused(void **state)
 	drop(sent);
 }
 
+/* The memory of a replica that is dropped is the next one's. */
+static void dropped_memory_is_used_again(void **state)
+{
+	struct sent *sent = make(1, 6, 2);
+	struct held_part *part;
+	struct held_in *in;
+
+	put(1, 5, 2, &none);
+	held_drop_below(held, ROOT, UINT64_MAX);
+	assert_int_equal(held_used_bytes(held), 0);
+	assert_int_equal(held_memory_spare(held), IMAGE_BYTES);
+	assert_int_equal(map_kib(), mapped_kib + IMAGE_KIB);
+	OK(send_all(sent, &none, 100));
+	assert_int_equal(held_memory_spare(held), 0);
+	assert_int_equal(map_kib(), mapped_kib + IMAGE_KIB);
+	part = held_find(held, ROOT, &sent->info.save, 2);
+	assert_is(part, sent);
+	held_release(part);
+	sent->info.first_rank = 4; /* there is no spare memory for another host's */
+	OK(held_in_open(&in, held, ROOT, &sent->info, &none, IMAGE_BYTES, &err));
+	assert_int_equal(map_kib(), mapped_kib + 2 * IMAGE_KIB);
+	held_in_close(in);
+	drop(sent);
+}
+
+static void take(uint64_t size_bytes, struct held_memory *memory)
+{
+	OK(held_memory_take(held, size_bytes, memory, &err));
+	assert_int_equal(memory->size_bytes, size_bytes);
+	assert_true(memory->present_bytes <= size_bytes);
+	memset(memory->map, 1, size_bytes);
+	memory->present_bytes = size_bytes;
+}
+
+static void spare_memory_fits_any_size(void **state)
+{
+	static const uint64_t sizes[] = {5000, 3 << 20, 4 << 20, 100, (4 << 20) + 1};
+	struct held_memory memory = {0};
+	struct held_memory other;
+
+	held_memory_give(held, &memory);
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		take(sizes[s], &memory);
+		/* Pages from there on are made present, which begins where one begins. */
+		assert_true(
+			memory.present_bytes == sizes[s] || memory.present_bytes % PAGES_HUGE == 0);
+		held_memory_give(held, &memory);
+		assert_null(memory.map);
+		assert_int_equal(held_memory_spare(held), sizes[s]);
+	}
+	take(sizes[4], &memory);
+	take(5000, &other);
+	held_memory_give(held, &other);
+	held_memory_give(held, &memory);
+	take(5000, &other); /* the one of this size, not the newest */
+	assert_int_equal(held_memory_spare(held), sizes[4]);
+	held_memory_give(held, &other);
+	fault_arm("held.create", 1, ENOMEM, false);
+	FAILS(PAWL_ENOMEM, held_memory_take(held, 6 << 20, &memory, &err));
+	fault_disarm();
+}
+
+static void spare_memory_is_bounded(void **state)
+{
+	struct held_memory memory[HELD_SPARES_MAX + 1];
+
+	for (uint32_t i = 0; i <= HELD_SPARES_MAX; i++) {
+		take(1000, &memory[i]);
+	}
+	for (uint32_t i = 0; i <= HELD_SPARES_MAX; i++) {
+		held_memory_give(held, &memory[i]);
+	}
+	assert_int_equal(held_memory_spare(held), HELD_SPARES_MAX * 1000);
+	assert_false(held_trim(held, HELD_SPARES_MAX * 1000));
+	assert_true(held_trim(held, 2500));
+	assert_int_equal(held_memory_spare(held), 2000);
+}
+
+/* Spare memory counts as memory that replicas may have, and goes where they may not have it. */
+static void spare_memory_is_part_of_the_budget(void **state)
+{
+	struct sent *sent = make(1, 6, 0);
+	struct held_in *in;
+
+	put(1, 5, 2, &none);
+	put(1, 5, 4, &none);
+	held_drop_below(held, ROOT, UINT64_MAX);
+	limits.available =
+		2 * IMAGE_BYTES; /* with the spare memory, four images: half may be used */
+	OK(held_in_open(&in, held, ROOT, &sent->info, &none, IMAGE_BYTES, &err));
+	assert_int_equal(held_memory_spare(held), IMAGE_BYTES);
+	held_in_close(in);
+	assert_int_equal(held_memory_spare(held), 2 * IMAGE_BYTES);
+	limits.available = IMAGE_BYTES;
+	OK(held_in_open(&in, held, ROOT, &sent->info, &none, IMAGE_BYTES, &err));
+	assert_int_equal(held_memory_spare(held), 0);
+	held_in_close(in);
+	limits.available = UINT64_MAX / 2;
+	drop(sent);
+}
+
 static void any_failure_leaves_nothing(void **state)
 {
 	struct sent *sent = make(1, 5, 2);
@@ -363,6 +465,8 @@ static void any_failure_leaves_nothing(void **state)
 			assert_int_equal(count(), 0);
 			assert_int_equal(held_used_bytes(held), 0);
 			assert_int_equal(count_descriptors(), descriptors);
+			held_trim(held, 0);
+			assert_int_equal(map_kib(), mapped_kib);
 		}
 	}
 	for (uint64_t nth = 1; each_fault(nth); nth++) {
@@ -395,6 +499,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_sum_needs_the_room_of_its_longest_part, begin,
 			end),
 		cmocka_unit_test_setup_teardown(replicas_have_half_of_the_memory, begin, end),
+		cmocka_unit_test_setup_teardown(dropped_memory_is_used_again, begin, end),
+		cmocka_unit_test_setup_teardown(spare_memory_fits_any_size, begin, end),
+		cmocka_unit_test_setup_teardown(spare_memory_is_bounded, begin, end),
+		cmocka_unit_test_setup_teardown(spare_memory_is_part_of_the_budget, begin, end),
 		cmocka_unit_test_setup_teardown(any_failure_leaves_nothing, begin, end),
 	};
 

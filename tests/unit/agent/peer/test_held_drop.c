@@ -82,7 +82,7 @@ static void a_part_that_comes_anew_cancels_the_one_under_way(void **state)
 	assert_int_equal(held_used_bytes(held), IMAGE_BYTES);
 	OK(held_in_open(&second, held, ROOT, &sent->info, &none, IMAGE_BYTES, &err));
 	assert_int_equal(held_used_bytes(held), 0); /* although its thread does not know yet */
-	assert_int_equal(count_descriptors(), descriptors + 1);
+	assert_int_equal(map_kib(), mapped_kib + IMAGE_KIB);
 	FAILS(PAWL_ECANCELED, held_in_end(first, &err));
 	SAYS("rank 2");
 	FAILS(PAWL_ECANCELED, held_in_bytes(first, IMAGE_BYTES, NULL, 0, &err));
@@ -177,9 +177,11 @@ static void a_part_in_use_outlives_its_drop(void **state)
 	assert_null(held_find(held, ROOT, &sent->info.save, 2));
 	held_release(again);
 	assert_is(part, sent);
-	assert_int_equal(count_descriptors(), descriptors + 1);
+	assert_false(held_trim(held, 0));
+	assert_int_equal(map_kib(), mapped_kib + IMAGE_KIB);
 	held_release(part);
-	assert_int_equal(count_descriptors(), descriptors);
+	assert_true(held_trim(held, 0));
+	assert_int_equal(map_kib(), mapped_kib);
 	drop(sent);
 }
 

@@ -429,7 +429,7 @@ static void after_any_failure_it_can_be_sent_again(void **state)
 			assert_sum();
 			held_drop(held, ROOT, &parts[0]->info.save);
 			assert_int_equal(held_used_bytes(held), 0);
-			assert_int_equal(count_descriptors(), descriptors);
+			assert_int_equal(map_kib(), mapped_kib);
 			drop_parts();
 		}
 	}

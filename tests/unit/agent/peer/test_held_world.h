@@ -10,6 +10,7 @@
 #include "within.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #define ROOT        7u
@@ -194,18 +195,41 @@ static inline unsigned count_descriptors(void)
 	return n;
 }
 
+/* Returns the KiB of this process's mappings that forks do not inherit: those of pages_map. */
+static inline unsigned map_kib(void)
+{
+	FILE *file = fopen("/proc/self/smaps", "re");
+	char line[512];
+	unsigned size_kib = 0;
+	unsigned all_kib = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		if (sscanf(line, "Size: %u", &size_kib) != 1 && strncmp(line, "VmFlags:", 8) == 0 &&
+			strstr(line, " dc") != NULL) {
+			all_kib += size_kib;
+		}
+	}
+	fclose(file);
+	return all_kib;
+}
+
+#define IMAGE_KIB 4u /* what an image takes */
+
 static unsigned descriptors; /* before a test */
+static unsigned mapped_kib;  /* before a test */
 
 static inline int begin(void **state)
 {
 	descriptors = count_descriptors();
+	mapped_kib = map_kib();
 	return held_open(&held, &err);
 }
 
 static inline int end(void **state)
 {
 	held_close(held);
-	return count_descriptors() == descriptors ? 0 : -1;
+	return count_descriptors() == descriptors && map_kib() == mapped_kib ? 0 : -1;
 }
 
 /* Every range of the image reads as it was sent. */

@@ -106,11 +106,10 @@ static void nobody_may_be_there(void **state)
 static void leave_in_mid_answer(struct rogue *rogue, int fd)
 {
 	static const uint8_t half[] = {100, 0, 0, 0, PEER_NOTE, 96, 0, 0, 0, 'h'};
-	struct peer_msg msg;
 
 	rogue_greet(rogue, fd);
-	rogue_receive(rogue, &msg);
-	send_bytes(&rogue->stream, half, sizeof(half));
+	rogue_receive(rogue);
+	rogue_send_bytes(rogue, half, sizeof(half));
 	peer_stream_deinit(&rogue->stream);
 }
 
@@ -133,13 +132,12 @@ static void answer_wrongly(struct rogue *rogue, int fd)
 {
 	static const uint8_t note[] = {4, 0, 0, 0, PEER_NOTE, 0xff, 0xff, 0, 0};
 	const struct peer_msg ok = {.kind = PEER_OK};
-	struct peer_msg msg;
 
 	rogue_greet(rogue, fd);
-	rogue_receive(rogue, &msg);
+	rogue_receive(rogue);
 	rogue_send(rogue, &ok);
-	rogue_receive(rogue, &msg);
-	send_bytes(&rogue->stream, note, sizeof(note));
+	rogue_receive(rogue);
+	rogue_send_bytes(rogue, note, sizeof(note));
 	rogue_wait(rogue);
 }
 
@@ -165,10 +163,9 @@ static void refuse_and_close(struct rogue *rogue, int fd)
 	const struct peer_msg refusal = {.kind = PEER_ERROR,
 		.code = PAWL_ENOSPC,
 		.text = "this host leaves"};
-	struct peer_msg msg;
 
 	rogue_greet(rogue, fd);
-	rogue_receive(rogue, &msg);
+	rogue_receive(rogue);
 	rogue_send(rogue, &refusal);
 	peer_stream_deinit(&rogue->stream);
 }

@@ -81,6 +81,7 @@ static const struct judged judged[] = {
 	{403, "", 3600, VERDICT_CLOCK},
 	{400, "", 3600, VERDICT_CLOCK},
 	{400, "Unheard", -3600, VERDICT_CLOCK},
+	{500, "FeatureNotSupported", 0, VERDICT_PLAIN},
 	{301, "", 0, VERDICT_REGION},
 	{301, "PermanentRedirect", 0, VERDICT_REGION},
 	{307, "", 0, VERDICT_REGION},

@@ -7,6 +7,7 @@ set -euo pipefail
 packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
 	ccache # a second checkout compiles what changed
+	lld # links the tests' many programs in a third of the time
 	# libraries; docs/decisions says why each
 	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libyaml-dev libsqlite3-dev
 	libmicrohttpd-dev libcurl4-openssl-dev libexpat1-dev

@@ -3,7 +3,8 @@
 
 A process left behind holds the test's output open, so that its reader waits for ever. Here such a
 process gets a moment to end by itself; then it is killed and named, and the test has failed.
-Daemons are found too: the kernel makes them children of this process.
+Daemons are found too: the kernel makes them children of this process. With --world, this process
+is the first one in a world of its own (tools/world.py), where the kernel permits that.
 """
 
 import ctypes
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import world
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 2.0
@@ -51,24 +54,26 @@ def name(pid: int) -> str:
     return " ".join([str(pid), *words]).strip()
 
 
-def note_costs(seconds: float) -> None:
+def note_costs(command: list[str], seconds: float) -> None:
     """Appends the program's cost to the file that PAWL_TEST_COSTS names."""
     path = os.environ.get("PAWL_TEST_COSTS")
     if path:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = round(usage.ru_utime + usage.ru_stime, 3)
-        program = os.path.basename(sys.argv[1])
+        program = os.path.basename(command[0])
         said = {"program": program, "cpu_s": cpu_s, "wall_s": round(seconds, 3)}
         with open(path, "a") as file:
             file.write(json.dumps(said) + "\n")
 
 
-def main() -> int:
+def reap(command: list[str]) -> int:
+    """Runs the command. Returns its exit status, or the negative number of the signal that ended
+    it."""
     began = time.monotonic()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # the test's time is over
-        status = subprocess.Popen(sys.argv[1:]).wait()
+        status = subprocess.Popen(command).wait()
         left = wait_for_children(GRACE_SECONDS)
     except KeyboardInterrupt:
         status, left = -signal.SIGTERM, list_children()
@@ -79,12 +84,26 @@ def main() -> int:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         left = wait_for_children(LOOK_SECONDS)
-    note_costs(time.monotonic() - began)
-    if status < 0:  # ended by a signal: this process ends by the same
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
+    note_costs(command, time.monotonic() - began)
     return status
 
 
+def reap_first(command: list[str], mask: world.Mask) -> int:
+    """Does the same as the first process of a world. Returns a wait status."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    status = reap(command)
+    return status << 8 if status >= 0 else -status
+
+
+def main() -> None:
+    command = sys.argv[1:]
+    if command[0] == "--world":
+        command = command[1:]
+        if world.can_leave():
+            world.run(lambda mask: reap_first(command, mask))
+    status = reap(command)
+    world.end_like(status << 8 if status >= 0 else -status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

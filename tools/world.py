@@ -5,7 +5,8 @@ Tests of different workers cannot meet there: /proc shows only their own process
 free, /dev/shm is empty, and processes that are left when the command has ended, end. The world's
 first process does nothing but wait for all others, as an init does; another process in front of it
 passes signals on and ends as the command ends. Without the kernel's permission (root has it) the
-command is executed where it is: the exit status of `world.py --can` says which.
+command is executed where it is: the exit status of `world.py --can` says which. tools/reap.py is
+the first process of such a world itself.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
@@ -26,7 +27,8 @@ CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
-ADDRESS = "10.255.255.1/32"
+SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C
+ADDRESS = "10.255.255.1"
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HEARD = (*PASSED_ON, signal.SIGCHLD)
 
@@ -49,8 +51,10 @@ def raise_loopback() -> None:
 def add_address() -> None:
     """Adds an address that is not a loopback one: without it, programs that ask for addresses of
     the kinds that the machine has (AI_ADDRCONFIG: Slurm's) do not look names up."""
-    with contextlib.suppress(OSError):  # without `ip`, programs do without the address
-        subprocess.run(["ip", "address", "add", ADDRESS, "dev", "lo"], check=False)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for request, number in ((SIOCSIFADDR, ADDRESS), (SIOCSIFNETMASK, "255.255.255.255")):
+            address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(number))
+            fcntl.ioctl(control, request, struct.pack("16s16s8x", b"lo:1", address))
 
 
 def leave() -> None:
@@ -62,6 +66,15 @@ def leave() -> None:
     raise_loopback()
     add_address()
     call("unshare", CLONE_NEWPID)  # last: the first child after this is the first process there
+
+
+def can_leave() -> bool:
+    """Leaves the namespaces that this process is in, if the kernel permits that."""
+    try:
+        leave()
+    except OSError:
+        return False
+    return True
 
 
 def end_like(wait_status: int) -> NoReturn:
@@ -93,24 +106,26 @@ def wait_for(pid: int) -> int:
                     return end[1]
 
 
-def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
-    """Runs the first process of the world: starts the command, with this mask of signals, and
-    reports how it ended."""
-    call("mount", b"proc", b"/proc", b"proc", 0, None)
+Mask = set[int]  # signals that are blocked
+
+
+def run_command(command: list[str], mask: Mask) -> int:
+    """Runs a command with this mask of signals, as the first process of the world. Returns its wait
+    status."""
     pid = os.fork()
     if pid == 0:
-        os.close(said)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             os.execvp(command[0], command)
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr)
             os._exit(127)
-    os.write(said, struct.pack("i", wait_for(pid)))
-    os._exit(0)
+    return wait_for(pid)
 
 
-def run(command: list[str]) -> NoReturn:
+def run(task: Callable[[Mask], int]) -> NoReturn:
+    """Runs a task as the first process of a world, once leave() has succeeded, and ends as what it
+    returns says, a wait status. The task gets the mask of signals that there was before."""
     heard, said = os.pipe()
     # From here on: the first process of a world loses signals that it neither blocks nor handles.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
@@ -118,7 +133,9 @@ def run(command: list[str]) -> NoReturn:
     if first == 0:
         os.close(heard)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        be_first(command, said, mask)
+        call("mount", b"proc", b"/proc", b"proc", 0, None)
+        os.write(said, struct.pack("i", task(mask)))
+        os._exit(0)
     os.close(said)
     ended = wait_for(first)
     told = os.read(heard, 4)
@@ -126,15 +143,12 @@ def run(command: list[str]) -> NoReturn:
 
 
 def main() -> NoReturn:
-    try:
-        leave()
-    except OSError:
-        if sys.argv[1] == "--can":
-            sys.exit(1)
-        os.execvp(sys.argv[1], sys.argv[1:])
+    left = can_leave()
     if sys.argv[1] == "--can":
-        sys.exit(0)
-    run(sys.argv[1:])
+        sys.exit(0 if left else 1)
+    if not left:
+        os.execvp(sys.argv[1], sys.argv[1:])
+    run(lambda mask: run_command(sys.argv[1:], mask))
 
 
 if __name__ == "__main__":

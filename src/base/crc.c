@@ -26,6 +26,14 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t len_bytes)
 	return crc;
 }
 
+uint32_t crc32c_add(uint32_t crc, uint32_t part)
+{
+	const unsigned char bytes[4] = {(unsigned char)(part >> 24), (unsigned char)(part >> 16),
+		(unsigned char)(part >> 8), (unsigned char)part};
+
+	return crc32c(crc, bytes, sizeof(bytes));
+}
+
 uint32_t crc32_zip(uint32_t crc, const void *bytes, size_t len_bytes)
 {
 	return crc32_gzip_refl(crc, bytes, len_bytes);

@@ -13,6 +13,10 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t len_bytes);
  * underneath. */
 uint32_t crc32_zip(uint32_t crc, const void *bytes, size_t len_bytes);
 
+/* Continues a CRC-32C over the four bytes of another one, most significant byte first: the checksum
+ * that object stores keep of an object of parts. */
+uint32_t crc32c_add(uint32_t crc, uint32_t part);
+
 /* Returns the CRC-32C of A followed by B, from the CRCs of A and B and the length of B (GF(2)
  * arithmetic, as in zlib's crc32_combine). */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b_bytes);

@@ -25,7 +25,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* tables[n][b]: the register that byte b leaves behind, with n bytes of zeros after it. */
 static uint64_t tables[WORD_BYTES][256];
-static uint64_t fold_low, fold_high; /* what the halves of 16 bytes are multiplied with */
+static uint64_t fold_low, fold_high; /* factors of the low and high half of a lane of 16 bytes */
 
 /* Multiplies a register by x, modulo the polynomial. */
 static uint64_t times_x(uint64_t reg)

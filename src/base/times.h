@@ -136,6 +136,11 @@ struct pawl_err;
 	X(DUE_AGAIN, "due_again", 1 * NS_PER_S, INNER,                                             \
 		"Before the ranks decide again whether a save is due, if one of them was not "     \
 		"ready.")                                                                          \
+	X(KUBE_PLUGIN, "kube_plugin", 60 * NS_PER_S, SEEN,                                         \
+		"How long a plugin of a kubeconfig may take to print credentials.")                \
+	X(KUBE_SILENCE, "kube_silence", 90 * NS_PER_S, INNER,                                      \
+		"A watch of a Kubernetes API server that says nothing for so long is begun anew; " \
+		"bookmarks come about once a minute.")                                             \
 	X(PEER_CONNECT, "peer_connect", 10 * NS_PER_S, SEEN,                                       \
 		"How long a connection to the agent of another host may take to come up.")         \
 	X(PEER_ANSWER, "peer_answer", 30 * NS_PER_S, SEEN,                                         \
@@ -397,6 +402,22 @@ struct pawl_err;
 	X(HTTP_POLL, "http_poll", 30 * NS_PER_S, SEEN,                                             \
 		"How long discovery waits for a job's ranks, unless the request gives another"     \
 		" time.")                                                                          \
+	X(RELAY_BEGIN, "relay_begin", 60 * NS_PER_S, SEEN,                                         \
+		"How long `pawl run --door URL` waits for an answer before it starts ranks.")      \
+	X(RELAY_HEARTBEAT, "relay_heartbeat", 3 * NS_PER_S, SEEN,                                  \
+		"How often a launcher with `--door URL` reports that its ranks live, if there "    \
+		"are other launchers.")                                                            \
+	X(RELAY_ALONE, "relay_alone", 25 * NS_PER_S, INNER,                                        \
+		"How often it reports if there are no others.")                                    \
+	X(RELAY_LOOK, "relay_look", 50 * NS_PER_MS, INNER,                                         \
+		"Between two looks whether ranks here have changed the membership file.")          \
+	X(RELAY_RETRY, "relay_retry", 5 * NS_PER_S, INNER,                                         \
+		"Longest pause before a launcher with `--door URL` reports again that had no "     \
+		"answer.")                                                                         \
+	X(RELAY_STALL, "relay_stall", 10 * NS_PER_S, INNER,                                        \
+		"An answer that comes so much later than it was asked for is given up.")           \
+	X(RELAY_END, "relay_end", 2 * NS_PER_S, INNER,                                             \
+		"How long a launcher with `--door URL` that ends tries to report that.")           \
 	X(HTTP_IDLE, "http_idle", 10 * NS_PER_S, SEEN,                                             \
 		"A connection that sends no byte for so long is closed.")                          \
 	X(HTTP_REQUEST, "http_request", 60 * NS_PER_S, SEEN,                                       \

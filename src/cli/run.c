@@ -21,6 +21,7 @@ enum option {
 	ELASTIC,
 	MEMBERSHIP,
 	JOIN,
+	FENCE,
 	NODES,
 	RENDEZVOUS,
 	NODE_RANK,
@@ -34,6 +35,7 @@ enum option {
 	GRACE,
 	NOTICE,
 	ON_NOTICE,
+	ON_TERM,
 	PREEMPTED_CODE,
 	NO_TEMPLATE,
 	EXPLAIN,
@@ -47,8 +49,10 @@ static const struct cli_option options[] = {
 	[ELASTIC] = {"--elastic", 0, "MIN:MAX",
 		"let workers join and leave; -n of them at first (MAX)"},
 	[MEMBERSHIP] = {"--door", 0, "FILE",
-		"shared file by which launchers of an elastic job meet"},
+		"shared file, or URL, by which launchers of an elastic job meet"},
 	[JOIN] = {"--join", 0, NULL, "with --door: join the job that --node-rank 0 started"},
+	[FENCE] = {"--fence", 0, "S",
+		"with a URL: end after S seconds cut off (0, never; 60 in a Pod)"},
 	[NODES] = {"--nnodes", 0, "N", "nodes of the job; run this command on each (1)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
 		"host:port of the coordinating node, or a list a,b,c"},
@@ -68,6 +72,8 @@ static const struct cli_option options[] = {
 	[NOTICE] = {"--notice", 0, "FROM", "cloud to ask: auto, aws, gcp, azure, none (none)"},
 	[ON_NOTICE] = {"--on-notice", 0, "WHAT",
 		"leave: only this node leaves; stop: all do (leave)"},
+	[ON_TERM] = {"--on-term", 0, "WHAT",
+		"stop: SIGTERM stops the job; leave: it is such a notice (stop)"},
 	[PREEMPTED_CODE] = {"--preempted-code", 0, "N",
 		"exit code after such a notice (143, as for SIGTERM)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
@@ -160,15 +166,49 @@ static bool take_notice(const struct cli_command *command, const char *value,
 	return true;
 }
 
-static bool take_on_notice(const struct cli_command *command, const char *value,
-	struct run_options *run)
+/* Takes one of two words, which sets *is_first. */
+static bool take_one_of(const struct cli_command *command, const char *option, const char *value,
+	const char *first, const char *second, bool *is_first)
 {
-	run->stops_on_notice = strcmp(value, "stop") == 0;
-	if (!run->stops_on_notice && strcmp(value, "leave") != 0) {
-		cli_usage(command, "--on-notice is leave or stop, not %s", value);
+	*is_first = strcmp(value, first) == 0;
+	if (!*is_first && strcmp(value, second) != 0) {
+		cli_usage(command, "%s is %s or %s, not %s", option, first, second, value);
 		return false;
 	}
 	return true;
+}
+
+static bool take_fence(const struct cli_command *command, const char *value,
+	struct run_options *run)
+{
+	if (!cli_seconds(command, "--fence", value, (double)RUN_GRACE_MAX_NS / NS_PER_S,
+		    &run->fence_ns)) {
+		return false;
+	}
+	if (run->fence_ns > 0 && run->fence_ns < RUN_FENCE_LEAST_NS) {
+		cli_usage(command, "--fence %s: 0, or at least %lld s", value,
+			(long long)(RUN_FENCE_LEAST_NS / NS_PER_S));
+		return false;
+	}
+	return true;
+}
+
+/* Takes an option of elastic jobs. */
+static bool take_elastic(const struct cli_command *command, enum option option, const char *value,
+	struct run_options *run)
+{
+	switch (option) {
+	case MEMBERSHIP:
+		run->membership_path = value;
+		return true;
+	case JOIN:
+		run->joins = true;
+		return true;
+	case FENCE:
+		return take_fence(command, value, run);
+	default:
+		return take_range(command, value, run);
+	}
 }
 
 static bool take_option(const struct cli_command *command, enum option option, const char *value,
@@ -178,13 +218,10 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case WORKERS:
 		return take_number(command, "-n", value, 1, RUN_WORKERS_MAX, &run->workers);
 	case ELASTIC:
-		return take_range(command, value, run);
 	case MEMBERSHIP:
-		run->membership_path = value;
-		return true;
 	case JOIN:
-		run->joins = true;
-		return true;
+	case FENCE:
+		return take_elastic(command, option, value, run);
 	case NODES:
 		return take_number(command, "--nnodes", value, 1, NODES_MAX, &run->nodes);
 	case NODE_RANK:
@@ -210,7 +247,11 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case NOTICE:
 		return take_notice(command, value, run);
 	case ON_NOTICE:
-		return take_on_notice(command, value, run);
+		return take_one_of(command, "--on-notice", value, "stop", "leave",
+			&run->stops_on_notice);
+	case ON_TERM:
+		return take_one_of(command, "--on-term", value, "leave", "stop",
+			&run->leaves_on_term);
 	case PREEMPTED_CODE:
 		return take_number(command, "--preempted-code", value, 1, 255,
 			&run->preempted_code);
@@ -284,6 +325,7 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 		.node_timeout_ns = times_ns(TIME_RUN_NODES),
 		.max_restarts = RESTARTS_DEFAULT,
 		.grace_ns = times_ns(TIME_RUN_GRACE),
+		.fence_ns = -1,
 		.use_template = true,
 	};
 	struct pawl_err err;
@@ -327,9 +369,10 @@ const struct cli_command cli_run = {
 		"--elastic is for scripts of pawl.elastic: when a rank fails, the others train\n"
 		"on, and a new rank takes its place. pawl scale changes the number of ranks. On\n"
 		"several hosts, give each launcher a --node-rank of its own and the same --door\n"
-		"FILE, which all hosts must see. Number 0 starts the job; the others have\n"
-		"--join, and join it while it trains. On SIGUSR1, the ranks of that launcher\n"
-		"leave the job, which goes on (exit code 79).\n"
+		"FILE, which all hosts must see, or a URL of pawl sched. Number 0 starts the\n"
+		"job; the others have --join, and join it while it trains. On SIGUSR1, the ranks\n"
+		"of that launcher leave the job, which goes on (exit code 79); with --on-term\n"
+		"leave, on SIGTERM, too.\n"
 		"\n"
 		"Several nodes: run this command on each, with --nnodes N and --rendezvous\n"
 		"HOST:PORT, an address of the node that coordinates. Nodes start, fail and stop\n"

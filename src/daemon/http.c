@@ -2,8 +2,8 @@
  * HTTP in the daemon's loop: see http.h.
  *
  * libmicrohttpd has an epoll descriptor, which the loop watches. When it is ready, or a timer that
- * the library asked for fires, the loop runs the library, which calls back. A request that waits in
- * discovery is suspended. It is resumed within a call of the core, which may itself come from such
+ * the library asked for fires, the loop runs the library, which calls back. A request that waits
+ * is suspended. It is resumed within a call of the core, which may itself come from such
  * a callback; so the server is then run by its timer, not at once.
  *
  * The listening socket is ours. The library would remove its own socket from its epoll when all
@@ -33,6 +33,8 @@
 #define TLS_PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1:-MAC-ALL:+AEAD"
 /* connections that were cut off, and that the library has not closed yet */
 #define LEAVING_MAX 64u
+/* a membership of which no launcher has reported for so long is forgotten */
+#define MEMBERSHIP_KEPT_NS (3600 * NS_PER_S)
 
 /* ---- running ---- */
 
@@ -98,6 +100,7 @@ static void on_sweep(struct loop_timer *timer)
 	struct http *http = timer->user;
 	int64_t now_ns = clock_mono_ns();
 
+	memberships_forget(http->memberships, now_ns - MEMBERSHIP_KEPT_NS);
 	for (struct http_request *r = http->waiting; r; r = r->next) {
 		r->due_ns = has_left(r) ? 0 : r->due_ns;
 	}
@@ -361,6 +364,13 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 	return file_put(path, text, len, 0644, false, err);
 }
 
+/* Launchers notice by the time of the start that the scheduler was restarted. */
+static int open_memberships(struct http *http, struct pawl_err *err)
+{
+	http->memberships = memberships_open((uint64_t)clock_wall_ns());
+	return http->memberships ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for HTTP");
+}
+
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *o,
 	struct pawl_err *err)
 {
@@ -381,7 +391,8 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	http_host_init(&http->host, o->name);
 	http->sweep = (struct loop_timer){.fired = on_sweep, .user = http};
 	http->due = (struct loop_timer){.fired = on_due, .user = http};
-	rv = http_key_load(&http->key, daemon->options->root, o->token_file, err);
+	rv = open_memberships(http, err);
+	rv = rv == 0 ? http_key_load(&http->key, daemon->options->root, o->token_file, err) : rv;
 	for (uint32_t i = 0; i < o->n && rv == 0; i++) {
 		struct http_listener *l = &http->listeners[i];
 
@@ -442,5 +453,6 @@ void http_close(struct http *http)
 	loop_timer_cancel(http->daemon->loop, &http->due);
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, http->daemon->options->root);
 	unlink(path);
+	memberships_close(http->memberships);
 	free(http);
 }

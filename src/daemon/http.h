@@ -21,7 +21,7 @@ struct pawl_err;
 #define HTTP_CONNECTIONS_MAX 256u /* connections of a listener; a further one evicts another */
 #define HTTP_HEADER_BYTES    (32u << 10) /* bytes of a connection: headers, and what is sent */
 #define HTTP_DISCARD_BYTES   (1u << 20)  /* bytes read of a body that is too long */
-#define HTTP_WAITING_MAX     128u        /* requests in discovery, at most */
+#define HTTP_WAITING_MAX     128u        /* requests that wait, at most */
 #define HTTP_JOBS_MAX        1000u       /* jobs of a list, at most */
 #define HTTP_URL_MAX         256u        /* bytes of a job's URL, terminator included */
 

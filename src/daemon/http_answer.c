@@ -384,6 +384,81 @@ static enum MHD_Result discover(struct http_request *r)
 	return http_wait(r) ? MHD_YES : refuse(r, 503, "too many requests wait: try again later");
 }
 
+/* ---- memberships ---- */
+
+/* Takes the report of a launcher. Returns 0, or an error of PAWL_E. */
+static int take_report(struct http_request *r, struct pawl_err *err)
+{
+	struct http *http = r->listener->http;
+	struct launcher_report report;
+	bool changed = false;
+	int rv = launcher_report_read(&report, r->body.bytes, r->body.len_bytes, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = memberships_take(http->memberships, r->membership, &report, clock_mono_ns(), &changed,
+		err);
+	r->taken = rv == 0;
+	r->launcher = report.launcher;
+	r->instance = report.instance;
+	r->version = report.version;
+	launcher_report_deinit(&report);
+	if (changed) {
+		http_notify(http);
+	}
+	return rv;
+}
+
+/* Finds the membership of the path. Returns false if there is no such job. */
+static bool find_membership(struct http_request *r)
+{
+	const struct core_job *job = NULL;
+
+	if (r->route.resource == HTTP_MEMBERSHIPS) {
+		snprintf(r->membership, sizeof(r->membership), "memberships/%s", r->route.name);
+		return true;
+	}
+	job = find_job(r->listener->http->daemon, &r->route);
+	r->job = job ? job->id : 0;
+	snprintf(r->membership, sizeof(r->membership), "job/%llu", (unsigned long long)r->job);
+	return job != NULL;
+}
+
+static enum MHD_Result answer_launcher(struct http_request *r)
+{
+	struct http *http = r->listener->http;
+	const char *wait = MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, "wait");
+	uint64_t wait_s = 0;
+	struct pawl_err err;
+	char *text;
+
+	if (!r->taken) {
+		if (wait && !http_number(wait, MEMBERSHIPS_WAIT_MAX_S, &wait_s)) {
+			return refuse(r, 400, "wait must be a number of at most %u seconds",
+				MEMBERSHIPS_WAIT_MAX_S);
+		}
+		if (!find_membership(r)) {
+			return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
+				r->route.name);
+		}
+		r->due_ns = clock_mono_ns() + (int64_t)wait_s * NS_PER_S;
+		if (r->body.failed || take_report(r, &err) != 0) {
+			return r->body.failed ? refuse(r, 503, "no memory for the request")
+					      : refuse_err(r, &err);
+		}
+	}
+	if (clock_mono_ns() < r->due_ns &&
+		!memberships_has_news(http->memberships, r->membership, r->instance, r->version) &&
+		http_wait(r)) {
+		return MHD_YES;
+	}
+	text = memberships_answer(http->memberships, r->membership, r->launcher, clock_mono_ns());
+	return respond(r, 200, JSON_TYPE,
+		text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE)
+		     : NULL);
+}
+
 /* ---- for operators ---- */
 
 static enum MHD_Result send_metrics(struct http_request *r)
@@ -491,6 +566,9 @@ enum MHD_Result http_answer(struct http_request *r)
 		return take_hints(r);
 	case HTTP_DISCOVER:
 		return discover(r);
+	case HTTP_MEMBERSHIP:
+	case HTTP_MEMBERSHIPS:
+		return answer_launcher(r);
 	case HTTP_NODES:
 		return send_nodes(r);
 	case HTTP_JOBS:

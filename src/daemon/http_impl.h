@@ -11,6 +11,7 @@
 #include "daemon/http/http_host.h"
 #include "daemon/http/http_key.h"
 #include "daemon/http/http_places.h"
+#include "daemon/memberships.h"
 
 #include <microhttpd.h>
 
@@ -44,8 +45,12 @@ struct http_request {
 	struct wire_out body;
 	bool too_long;          /* the body is too long */
 	size_t discarded_bytes; /* bytes read and dropped of too long a body */
-	uint64_t job;           /* discovery: number of the job */
-	int64_t due_ns;         /* discovery: time until which it waits, monotonic clock */
+	uint64_t job;           /* number of the job; 0: none, or none yet */
+	int64_t due_ns;         /* time until which it waits, monotonic clock */
+	bool taken;             /* the launcher's report was taken; what follows is of it */
+	char membership[MEMBERSHIPS_KEY_MAX];
+	uint32_t launcher;
+	uint64_t instance, version; /* as in struct launcher_report */
 };
 
 struct http {
@@ -54,7 +59,8 @@ struct http {
 	struct http_listener listeners[HTTP_LISTENERS_MAX];
 	uint32_t n;
 	struct http_host host;
-	uint32_t conns_n; /* number of connections, of all listeners */
+	struct memberships *memberships; /* owned */
+	uint32_t conns_n;                /* number of connections, of all listeners */
 	struct http_request *waiting;
 	uint32_t waiting_n;
 	struct loop_timer sweep; /* fires to find slow connections */

@@ -1,7 +1,10 @@
-/* Requests in discovery that wait for their job, as suspended connections: see http_impl.h. */
+/* Requests that wait as suspended connections, in discovery for a job, and of launchers for news:
+ * see http_impl.h. */
 #include "daemon/http_impl.h"
 
 #include "base/clock.h"
+
+#include <string.h>
 
 bool http_is_group_running(const struct daemon *d, const struct core_job *job, uint64_t group)
 {
@@ -18,6 +21,10 @@ static bool is_ready(const struct http_request *r)
 	const struct core_job *job = core_job_find(d->core, r->job);
 	uint64_t group = 0;
 
+	if (r->taken) {
+		return memberships_has_news(r->listener->http->memberships, r->membership,
+			r->instance, r->version);
+	}
 	http_number(r->route.group, UINT32_MAX, &group);
 	return !job || job->state >= CORE_DONE || http_is_group_running(d, job, group);
 }
@@ -65,27 +72,34 @@ void http_notify(struct http *http)
 	}
 }
 
-static uint32_t count_waiting(const struct http *http, uint64_t job)
+/* Returns whether two requests wait for the same job. */
+static bool is_same(const struct http_request *a, const struct http_request *b)
+{
+	return a->taken == b->taken &&
+		(a->taken ? strcmp(a->membership, b->membership) == 0 : a->job == b->job);
+}
+
+static uint32_t count_waiting(const struct http *http, const struct http_request *of)
 {
 	uint32_t n = 0;
 
 	for (const struct http_request *r = http->waiting; r; r = r->next) {
-		n += r->job == job;
+		n += is_same(r, of);
 	}
 	return n;
 }
 
 /* Ends the wait of the oldest request of the job that has most waiting ones, so that no job blocks
- * discovery for others. False: no job has more than this one. */
-static bool make_room(struct http *http, uint64_t job)
+ * others. False: no job has more than that of this request. */
+static bool make_room(struct http *http, const struct http_request *request)
 {
-	uint32_t most = count_waiting(http, job);
+	uint32_t most = count_waiting(http, request);
 	struct http_request *chosen = NULL;
 
 	for (struct http_request *r = http->waiting; r; r = r->next) {
-		uint32_t n = count_waiting(http, r->job);
+		uint32_t n = count_waiting(http, r);
 
-		if (n > most || (chosen && r->job == chosen->job)) { /* new ones are in front */
+		if (n > most || (chosen && is_same(r, chosen))) { /* new ones are in front */
 			most = n;
 			chosen = r;
 		}
@@ -102,7 +116,7 @@ bool http_wait(struct http_request *request)
 {
 	struct http *http = request->listener->http;
 
-	if (http->waiting_n == HTTP_WAITING_MAX && !make_room(http, request->job)) {
+	if (http->waiting_n == HTTP_WAITING_MAX && !make_room(http, request)) {
 		return false;
 	}
 	request->conn->place.waiting = true;

@@ -10,6 +10,7 @@
 #include "launch/run_group.h"
 #include "launch/run_impl.h"
 #include "launch/run_output.h"
+#include "launch/run_relay.h"
 #include "notice/notice_watcher.h"
 
 #include <fcntl.h>
@@ -83,6 +84,20 @@ static int open_group(struct run *run, struct pawl_err *err)
 	return run_group_open(&run->group, &options, err);
 }
 
+static int open_relay(struct run *run, struct pawl_err *err)
+{
+	const struct run_plan *plan = &run->plan;
+	const struct run_relay_options options = {.url = plan->membership_url,
+		.token = plan->token,
+		.path = plan->membership_path,
+		.launcher = plan->first / MEMBERSHIP_LAUNCHER_RANKS,
+		.begins = !plan->joins,
+		.fence_ns = run->options->fence_ns >= 0 ? run->options->fence_ns
+							: run_relay_default_fence()};
+
+	return plan->membership_url != NULL ? run_relay_open(&run->relay, &options, err) : 0;
+}
+
 static void set_times(struct nodes_options *options)
 {
 	options->times = (struct nodes_times){.answer_ns = times_ns(TIME_NODES_ANSWER),
@@ -95,7 +110,8 @@ static void set_times(struct nodes_options *options)
 		.backoff_ns = times_ns(TIME_RUN_BACKOFF),
 		.backoff_max_ns = times_ns(TIME_RUN_BACKOFF_MAX),
 		.reserve_ns = times_ns(TIME_RUN_RESERVE),
-		.drain_ns = times_ns(TIME_RUN_DRAIN)};
+		.drain_ns = times_ns(TIME_RUN_DRAIN),
+		.look_ns = times_ns(TIME_RUN_LOOK)};
 }
 
 /* Sets up the state machines, and opens the connections to the other nodes. */
@@ -168,6 +184,9 @@ static int open_run(struct run *run, struct pawl_err *err)
 		rv = open_group(run, err);
 	}
 	if (rv == 0) {
+		rv = open_relay(run, err);
+	}
+	if (rv == 0) {
 		rv = open_nodes(run, err);
 	}
 	return rv == 0 ? run_notice_open(run, err) : rv;
@@ -178,6 +197,7 @@ static void close_run(struct run *run)
 	notice_watcher_stop(run->notice);
 	node_net_close(run->net);
 	run_joint_deinit(&run->joint);
+	run_relay_close(run->relay);
 	run_group_close(run->group);
 	if (run->port_fd >= 0) {
 		close(run->port_fd);

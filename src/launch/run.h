@@ -13,7 +13,8 @@
  * A notice that the machine goes away (run_notice.c, `pawl notice`) is a SIGTERM whose grace ends a
  * moment before the machine does.
  *
- * A failure, a signal or the loss of a node on one node counts on all nodes.
+ * A failure, a signal or the loss of a node on one node counts on all nodes. With leaves_on_term,
+ * SIGTERM to one node or launcher says that it must go, as a notice does: the others go on.
  *
  * Several `pawl run` (launchers) may share a membership file (membership.h). Each then starts ranks
  * of one elastic job, and knows of the others only what ranks write into the file (run_joint.h).
@@ -38,7 +39,8 @@ struct pawl_err;
 #define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, MEMBERSHIP_LAUNCHER_RANKS */
 #define RUN_LAUNCHERS_MAX     1024u /* launchers that share a membership file */
 #define RUN_RESTARTS_MAX      1000000u
-#define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
+#define RUN_GRACE_MAX_NS      86400000000000LL /* a day */
+#define RUN_FENCE_LEAST_NS    5000000000LL
 #define RUN_NODES_WAIT_MAX_NS 604800000000000LL /* a week */
 
 /* Strings and arrays stay the caller's. */
@@ -51,8 +53,10 @@ struct run_options {
 	/* Rank of this node; NODE_NONE: what the outer launcher says, else any. With
 	 * membership_path: number of this launcher, at most RUN_LAUNCHERS_MAX - 1. */
 	uint32_t node_rank;
-	const char *membership_path; /* absolute; shared by the job's launchers; NULL: not shared */
-	bool joins;                  /* with membership_path: all ranks join a job that runs */
+	/* What the job's launchers share: a path, or a scheduler's URL; NULL: nothing. */
+	const char *membership_path;
+	int64_t fence_ns; /* as in run_relay.h; negative: run_relay_default_fence */
+	bool joins;       /* with membership_path: all ranks join a job that runs */
 	/* "host:port,…" where nodes meet; NULL: what the outer launcher says. */
 	const char *rendezvous;
 	uint32_t servers;            /* hosts that only add, at most NODE_SERVERS_MAX */
@@ -63,6 +67,7 @@ struct run_options {
 	struct notice_source notice; /* service that is asked whether this machine goes away */
 	const char *notice_text;     /* option that notice was read from; NULL: none was given */
 	bool stops_on_notice;        /* a notice at one node or launcher stops the whole job */
+	bool leaves_on_term;         /* SIGTERM counts as a notice, with the grace as its time */
 	uint32_t preempted_code;     /* exit status after a notice; 0: that of SIGTERM */
 	const char *log_dir; /* directory of attempt<k>/rank<r>.{out,err}; NULL: no log files */
 	const char *job;     /* job id; NULL: from the environment, else derived */
@@ -80,8 +85,9 @@ struct run_options {
  * Runs the job to its end. Blocks; takes over the stderr of the process meanwhile, and its signals
  * for good: call it last. *status is the exit status for the process, as docs/exit-codes.md has it.
  * An error means that no worker was started: PAWL_ENOENT (script, interpreter), PAWL_EBUSY (an
- * agent of this job lives), PAWL_EINVAL (environment, rendezvous, token), PAWL_ENOTSUP (started
- * once a rank instead of once a node), PAWL_EIO, PAWL_ENOMEM.
+ * agent of this job lives, or nobody answers at a membership's URL), PAWL_ECANCELED (a signal came
+ * before an answer), PAWL_EINVAL (environment, rendezvous, token, URL), PAWL_ENOTSUP (started once
+ * a rank instead of once a node), PAWL_EIO, PAWL_ENOMEM.
  */
 int run_main(const struct run_options *options, int *status, struct pawl_err *err);
 

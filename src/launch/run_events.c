@@ -161,6 +161,9 @@ void run_on_signals(struct loop_source *source, uint32_t events)
 	} else if (signal == SIGUSR1) {
 		log_line(LOG_INFO, "SIGUSR1: this launcher's workers leave the job");
 		run_step(run, (struct nodes_event){.kind = NODES_QUIT});
+	} else if (signal == SIGTERM && run->options->leaves_on_term && !run->terminated) {
+		run->terminated = true;
+		run_on_terminated(run);
 	} else {
 		run_step(run, (struct nodes_event){.kind = NODES_SIGNALED, .signal = signal});
 	}
@@ -168,7 +171,10 @@ void run_on_signals(struct loop_source *source, uint32_t events)
 
 void run_on_timer(struct loop_timer *timer)
 {
-	run_step(timer->user, (struct nodes_event){.kind = NODES_TICK});
+	struct run *run = timer->user;
+	bool stay = run->nodes.policy.quits && run_joint_others_stay(&run->joint);
+
+	run_step(run, (struct nodes_event){.kind = NODES_TICK, .survivable = stay});
 }
 
 void run_on_connected(void *user, uint32_t conn)

@@ -17,6 +17,7 @@ struct notice_watcher;
 struct peers;
 struct run_group;
 struct run_output;
+struct run_relay;
 
 #define SUMMARY_MAX 1024u /* bytes of the agent's summary, terminator included */
 
@@ -36,6 +37,7 @@ struct run {
 	char peers_address[ADDRESS_MAX];   /* where peers was opened; "": it never was */
 	struct run_group *group;           /* the workers */
 	struct notice_watcher *notice;     /* asks whether the machine goes away; NULL: nobody */
+	struct run_relay *relay;           /* relays the membership files; NULL: not needed */
 	struct run_joint joint;            /* judges ends of ranks in a job of several launchers */
 	struct loop_source signals;        /* a signalfd */
 	struct loop_timer timer;           /* fires at nodes.timer_ns */
@@ -49,6 +51,7 @@ struct run {
 	struct membership last_membership; /* as last read while it was not closed */
 	bool membership_closed;            /* no rank may join any more: the job is ending */
 	bool drained;                      /* all that was committed is durable */
+	bool terminated;                   /* SIGTERM has come, which counts as a notice */
 };
 
 /* ---- run_ops.c ---- */
@@ -69,6 +72,8 @@ void run_on_drain_timer(struct loop_timer *timer);
 
 /* Begins to ask whether this machine goes away, if the options say so. */
 int run_notice_open(struct run *run, struct pawl_err *err);
+/* Acts on a SIGTERM that counts as a notice: this process must have ended after the grace. */
+void run_on_terminated(struct run *run);
 /* Answers `pawl notice`: this machine goes away in left_ns. */
 void run_on_preempt(void *user, int64_t left_ns);
 

@@ -229,11 +229,60 @@ void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool s
 	poll_membership(joint);
 }
 
+static void show(struct run_joint *joint)
+{
+	const struct membership_alive alive = {.ranks = find_alive(joint),
+		.leaves = joint->options.policy->quits};
+
+	if (joint->presence != NULL) {
+		run_presence_update(joint->presence, &alive);
+	}
+}
+
+void run_joint_leave(struct run_joint *joint)
+{
+	const struct run_plan *plan = joint->options.plan;
+	struct membership membership;
+
+	membership_read(&membership, plan->membership_path);
+	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX; launcher++) {
+		struct membership_alive alive = {.heartbeat = 0};
+
+		if (run_joint_member_mask(&membership, launcher) != 0) {
+			membership_read_alive(&alive, plan->membership_path, launcher);
+		}
+		joint->heartbeats_then[launcher] = alive.heartbeat;
+	}
+	show(joint);
+}
+
+bool run_joint_others_stay(const struct run_joint *joint)
+{
+	const struct run_plan *plan = joint->options.plan;
+	struct membership membership;
+
+	membership_read(&membership, plan->membership_path);
+	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX; launcher++) {
+		uint64_t listed = run_joint_member_mask(&membership, launcher);
+		struct membership_alive alive;
+
+		if (listed == 0 || launcher == plan->first / MEMBERSHIP_LAUNCHER_RANKS) {
+			continue;
+		}
+		membership_read_alive(&alive, plan->membership_path, launcher);
+		if ((alive.ranks & listed) != 0 && !alive.leaves &&
+			alive.heartbeat != joint->heartbeats_then[launcher]) {
+			return true;
+		}
+	}
+	return false;
+}
+
 static void on_heartbeat_timer(struct loop_timer *timer)
 {
 	struct run_joint *joint = timer->user;
 
-	run_presence_update(joint->presence, find_alive(joint));
+	show(joint);
 	loop_timer_start(joint->options.loop, timer,
 		clock_mono_ns() + times_ns(TIME_RUN_HEARTBEAT));
 }

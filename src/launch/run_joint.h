@@ -80,6 +80,8 @@ struct run_joint {
 	bool seen_others;                  /* as in struct run_joint_ranks */
 	int64_t polled_ns;          /* last poll, or time of the first pending end; monotonic */
 	int64_t heartbeats_read_ns; /* last check of the heartbeats of others, monotonic */
+	/* Heartbeats of others when our ranks began to leave. */
+	uint64_t heartbeats_then[RUN_LAUNCHERS_MAX];
 	/* For run_joint_check_heartbeat, while an end is pending. */
 	uint64_t last_heartbeats[RUN_LAUNCHERS_MAX];
 	uint32_t pending_n; /* pending ends, oldest first */
@@ -91,6 +93,11 @@ void run_joint_deinit(struct run_joint *joint);
 /* Whether a rank has ended because the job is to stop. The membership file decides that, because a
  * script may use the exit code for something else. */
 bool run_joint_is_stop(const struct run_joint *joint, const struct run_end *end);
+/* Shows the other launchers at once that our ranks leave. */
+void run_joint_leave(struct run_joint *joint);
+/* Whether a rank that trains has a launcher that has shown it as alive since run_joint_leave, and
+ * does not leave itself. */
+bool run_joint_others_stay(const struct run_joint *joint);
 /* Reports that a rank has ended; stops: as run_joint_is_stop returned it. */
 void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool stops);
 

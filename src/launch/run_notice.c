@@ -65,6 +65,18 @@ static void take_event(void *user, const struct notice_event *event, int64_t gon
 	}
 }
 
+void run_on_terminated(struct run *run)
+{
+	const char *text = "SIGTERM: this node leaves the job";
+
+	log_line(LOG_INFO, "%s", text);
+	run_step(run,
+		(struct nodes_event){.kind = NODES_TERMINATED,
+			.signal = SIGTERM,
+			.deadline_ns = clock_mono_ns() + run->options->grace_ns,
+			.text = text});
+}
+
 void run_on_preempt(void *user, int64_t left_ns)
 {
 	stop(user, clock_mono_ns() + left_ns, "pawl notice");

@@ -124,6 +124,9 @@ static void retire_workers(void *user, uint32_t n)
 	log_line(LOG_INFO, "%u worker%s told to leave the others after this step", n,
 		n == 1 ? " is" : "s are");
 	run_group_retire(run->group, n);
+	if (run->nodes.policy.quits) {
+		run_joint_leave(&run->joint);
+	}
 }
 
 static void on_drained(void *user, bool ok)

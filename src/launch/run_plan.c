@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "ipc/socket_path.h"
 #include "launch/membership/membership.h"
+#include "launch/run_relay.h"
 #include "pawl/env.h"
 
 #include <ctype.h>
@@ -286,10 +287,12 @@ static int share_membership(struct run_plan *plan, const struct run_options *opt
 			"--door goes with --elastic, but not with --nnodes, --rendezvous or "
 			"--servers");
 	}
-	if (options->membership_path[0] != '/' ||
+	if (run_relay_is_url(options->membership_path)) {
+		plan->membership_url = options->membership_path;
+	} else if (options->membership_path[0] != '/' ||
 		strlen(options->membership_path) > MEMBERSHIP_PATH_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--door %.100s: an absolute path of at most %u bytes",
+			"--door %.100s: a URL, or an absolute path of at most %u bytes",
 			options->membership_path, MEMBERSHIP_PATH_MAX);
 	}
 	if (options->node_rank == NODE_NONE || options->node_rank >= RUN_LAUNCHERS_MAX) {
@@ -310,6 +313,9 @@ static int share_membership(struct run_plan *plan, const struct run_options *opt
 	plan->joins = options->joins;
 	_Static_assert(RUN_WORKERS_MAX == MEMBERSHIP_LAUNCHER_RANKS, "each rank has a number");
 	plan->first = options->node_rank * MEMBERSHIP_LAUNCHER_RANKS;
+	if (plan->membership_url != NULL) {
+		return run_token_read(plan->token, options->token_file, err);
+	}
 	snprintf(plan->membership_path, sizeof(plan->membership_path), "%s",
 		options->membership_path);
 	return 0;
@@ -443,7 +449,7 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 	ASSERT(plan->nodes >= 1 && (plan->nodes == 1 || plan->places.n > 0));
 	ASSERT(plan->node_rank == NODE_NONE || plan->node_rank < plan->nodes);
 	plan->attempt = env.attempt;
-	if (options->max_workers != 0 && !plan->shared) {
+	if (options->max_workers != 0 && plan->membership_path[0] == '\0') {
 		set_membership_path(plan);
 	}
 	if (options->log_dir != NULL && mkdir(options->log_dir, 0777) != 0 && errno != EEXIST) {

@@ -15,15 +15,16 @@ struct run_plan {
 	char job[CKPT_JOB_MAX]; /* job id */
 	char socket[PATH_MAX];  /* path of the agent's socket */
 	char membership_path[PATH_MAX]; /* path of the membership file; empty: not elastic */
-	bool shared;        /* membership_path is that of the options, shared by other launchers */
-	bool joins;         /* all ranks here join a job that runs */
-	uint32_t first;     /* shared: the lowest number of a rank here */
-	uint32_t attempt;   /* number of the first attempt */
-	uint32_t nodes;     /* nodes of the job */
-	uint32_t node_rank; /* rank of this node, or NODE_NONE: any */
-	struct run_places places;      /* places of the rendezvous */
-	char token[TLS_TOKEN_MAX + 1]; /* token of the job; empty: none */
-	char domain[PEER_DOMAIN_MAX];  /* failure domain of this node; empty: unknown */
+	bool shared;                    /* the membership is shared by other launchers */
+	const char *membership_url;     /* scheduler by which it is shared; NULL: by the file */
+	bool joins;                     /* all ranks here join a job that runs */
+	uint32_t first;                 /* shared: the lowest number of a rank here */
+	uint32_t attempt;               /* number of the first attempt */
+	uint32_t nodes;                 /* nodes of the job */
+	uint32_t node_rank;             /* rank of this node, or NODE_NONE: any */
+	struct run_places places;       /* places of the rendezvous */
+	char token[TLS_TOKEN_MAX + 1];  /* token of the job; empty: none */
+	char domain[PEER_DOMAIN_MAX];   /* failure domain of this node; empty: unknown */
 };
 
 /* Finds the interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this

@@ -21,8 +21,8 @@ struct run_presence {
 	pthread_t thread;               /* the writing thread */
 	pthread_mutex_t lock;           /* guards all below */
 	pthread_cond_t changed;         /* pending, stop or over has changed */
-	uint64_t ranks;                 /* bits of the ranks that live */
-	bool pending;                   /* ranks must be written */
+	struct membership_alive alive;  /* what is to be shown; its heartbeat does not count */
+	bool pending;                   /* alive must be written */
 	bool stop;                      /* the thread must end */
 	bool over;                      /* the thread is about to end */
 };
@@ -43,7 +43,9 @@ static void *run_thread(void *user)
 		}
 		presence->pending = false;
 		stop = presence->stop;
-		alive.ranks = stop ? 0 : presence->ranks;
+		if (!stop) {
+			alive = presence->alive;
+		}
 		pthread_mutex_unlock(&presence->lock);
 		alive.heartbeat = (uint64_t)clock_mono_ns();
 		if (membership_write_alive(&alive, presence->membership_path, presence->launcher,
@@ -85,10 +87,10 @@ int run_presence_open(struct run_presence **presence, const char *membership_pat
 	return 0;
 }
 
-void run_presence_update(struct run_presence *presence, uint64_t ranks)
+void run_presence_update(struct run_presence *presence, const struct membership_alive *alive)
 {
 	pthread_mutex_lock(&presence->lock);
-	presence->ranks = ranks;
+	presence->alive = *alive;
 	presence->pending = true;
 	pthread_cond_signal(&presence->changed);
 	pthread_mutex_unlock(&presence->lock);

@@ -13,14 +13,16 @@
 
 #include <stdint.h>
 
+struct membership_alive;
 struct pawl_err;
 struct run_presence;
 
 /* Starts the thread. membership_path is copied. PAWL_ENOMEM, PAWL_EIO. */
 int run_presence_open(struct run_presence **presence, const char *membership_path,
 	uint32_t launcher, struct pawl_err *err);
-/* Has the thread write which ranks live; ranks: as in struct membership_alive. */
-void run_presence_update(struct run_presence *presence, uint64_t ranks);
+/* Has the thread write which ranks live, and whether they leave; alive->heartbeat does not count.
+ */
+void run_presence_update(struct run_presence *presence, const struct membership_alive *alive);
 /* Shows that no rank lives here any more, and ends the thread. NULL is fine. */
 void run_presence_close(struct run_presence *presence);
 

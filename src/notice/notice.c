@@ -3,8 +3,8 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "io/http_request.h"
 #include "notice/notice_impl.h"
-#include "store/object/object_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +96,7 @@ void notice_watch_init(struct notice_watch *watch, const struct notice_source *s
 		.question = clouds[source->cloud]->question};
 }
 
-int64_t notice_ask(const struct notice_watch *watch, struct object_request *request)
+int64_t notice_ask(const struct notice_watch *watch, struct http_request *request)
 {
 	const struct notice_times *times = &watch->times;
 

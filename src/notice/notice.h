@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct object_request;
+struct http_request;
 struct pawl_err;
 
 #define NOTICE_ANSWER_MAX (64u << 10) /* bytes of an answer's body; a longer one is refused */
@@ -126,7 +126,7 @@ struct notice_watch {
 void notice_watch_init(struct notice_watch *watch, const struct notice_source *source,
 	const struct notice_times *times);
 /* Makes the next request, which has no body. Returns how long to wait for its answer, in ns. */
-int64_t notice_ask(const struct notice_watch *watch, struct object_request *request);
+int64_t notice_ask(const struct notice_watch *watch, struct http_request *request);
 /* Takes the answer to it; now_s: seconds since 1970. Fills *event. Returns the time from the
  * request's start to the next one, in ns: 0, at once. */
 int64_t notice_take(struct notice_watch *watch, const struct notice_answer *answer, int64_t now_s,

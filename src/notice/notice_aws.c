@@ -11,7 +11,7 @@
 #include "notice/notice_impl.h"
 
 #include "base/err.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #define TOKEN_S  "21600" /* how long a token lives, at most */
 #define NOTICE_S 120     /* AWS promises two minutes */
 
-static void ask(const struct notice_watch *watch, struct object_request *request)
+static void ask(const struct notice_watch *watch, struct http_request *request)
 {
 	static const char *const paths[] = {
 		[NOTICE_ASK_TOKEN] = "latest/api/token",

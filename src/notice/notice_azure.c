@@ -7,7 +7,7 @@
 #include "notice/notice_impl.h"
 
 #include "base/err.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #define EVENTS_VERSION "2020-07-01"
 #define NOTICE_S       900 /* Terminate comes up to 15 minutes before */
 
-static void ask(const struct notice_watch *watch, struct object_request *request)
+static void ask(const struct notice_watch *watch, struct http_request *request)
 {
 	bool for_name = watch->question == NOTICE_ASK_NAME;
 

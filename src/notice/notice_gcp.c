@@ -7,7 +7,7 @@
 #include "notice/notice_impl.h"
 
 #include "base/err.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define S_NS   1000000000LL
 #define LEFT_S 28 /* GCP promises 30 s, of which some have gone by */
 
-static void ask(const struct notice_watch *watch, struct object_request *request)
+static void ask(const struct notice_watch *watch, struct http_request *request)
 {
 	char hold[24];
 

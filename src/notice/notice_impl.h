@@ -20,7 +20,7 @@ struct notice_ops {
 	enum notice_question question; /* the first one */
 	/* Adds path, query and headers to a request, which is a GET or, to AWS for a token, a
 	 * PUT. */
-	void (*ask)(const struct notice_watch *watch, struct object_request *request);
+	void (*ask)(const struct notice_watch *watch, struct http_request *request);
 	/* Takes an answer that came. err says what is wrong with it. */
 	int (*take)(struct notice_watch *watch, const struct notice_answer *answer, int64_t now_s,
 		struct notice_event *event, struct pawl_err *err);

@@ -17,9 +17,9 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/times.h"
+#include "io/http.h"
+#include "io/http_request.h"
 #include "io/loop.h"
-#include "store/object/http.h"
-#include "store/object/object_request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ struct notice_watcher {
 	struct http_pool *http; /* the thread's */
 	/* The thread's. */
 	struct notice_watch watch;
-	struct object_request request; /* the question in flight */
+	struct http_request request; /* the question in flight */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* with stopping, and when the loop has taken the event */

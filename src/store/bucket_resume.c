@@ -271,15 +271,13 @@ static bool add_bytes(struct object_sum *sum, const void *bytes, size_t len_byte
 static bool end_part(struct object_sum *sum)
 {
 	uint8_t md5[EVP_MAX_MD_SIZE];
-	const uint8_t crc[4] = {(uint8_t)(sum->part_crc >> 24), (uint8_t)(sum->part_crc >> 16),
-		(uint8_t)(sum->part_crc >> 8), (uint8_t)sum->part_crc};
 
 	if (sum->by_md5) {
 		return EVP_DigestFinal_ex(sum->part, md5, NULL) == 1 &&
 			EVP_DigestUpdate(sum->all, md5, MD5_BYTES) == 1 &&
 			EVP_DigestInit_ex(sum->part, EVP_md5(), NULL) == 1;
 	}
-	sum->all_crc = crc32c(sum->all_crc, crc, sizeof(crc));
+	sum->all_crc = crc32c_add(sum->all_crc, sum->part_crc);
 	sum->part_crc = 0;
 	return true;
 }

@@ -9,9 +9,9 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "io/http_request.h"
 #include "store/object/cred_aws.h"
 #include "store/object/cred_azure.h"
-#include "store/object/object_request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static int run(void *user, const char *command, char **text, struct pawl_err *er
 	return give(o->answer, text);
 }
 
-static int fetch(void *user, const struct object_request *request, const char *body, int timeout_ms,
+static int fetch(void *user, const struct http_request *request, const char *body, int timeout_ms,
 	int *status, char **text, struct pawl_err *err)
 {
 	const struct outside *o = user;

@@ -1,11 +1,13 @@
-/* Fuzzes the parts of an HTTP request that we parse ourselves: paths, numbers, addresses and hints;
- * and prints the input as a label of a metric. Accepted values hold what the headers promise. */
+/* Fuzzes the parts of an HTTP request that we parse ourselves: paths, numbers, addresses, hints and
+ * reports of launchers; and prints the input as a label of a metric. Accepted values hold what the
+ * headers promise. */
 #include "fuzz.h"
 
 #include "base/assert.h"
 #include "daemon/hints.h"
 #include "daemon/http/http_listen.h"
 #include "daemon/http/http_route.h"
+#include "daemon/memberships.h"
 #include "daemon/prometheus.h"
 
 #include <math.h>
@@ -68,6 +70,18 @@ static void decode_hints(const uint8_t *bytes, size_t len_bytes)
 	}
 }
 
+static void read_report(const uint8_t *bytes, size_t len_bytes)
+{
+	struct launcher_report report;
+
+	if (launcher_report_read(&report, bytes, len_bytes, NULL) == 0) {
+		ASSERT(report.launcher < MEMBERSHIPS_LAUNCHERS_MAX);
+		ASSERT(report.text == NULL || strlen(report.text) < MEMBERSHIPS_TEXT_MAX);
+		ASSERT(report.alive == NULL || strlen(report.alive) < MEMBERSHIPS_ALIVE_MAX);
+	}
+	launcher_report_deinit(&report);
+}
+
 /* Checks that a label is printed on one line, whatever it contains. */
 static void print_label(const char *text)
 {
@@ -93,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	parse_rest(text + 1);
 	print_label(text + 1);
 	decode_hints(bytes, len_bytes);
+	read_report(bytes, len_bytes);
 	free(text);
 	return 0;
 }
@@ -104,6 +119,9 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		"\"gradParams\": {\"norm\": 1, \"var\": 2}, \"progress\": 1, \"remaining\": 9, "
 		"\"maxProfiledReplicas\": 2, \"gradientAccumulation\": true, \"perfParams\": "
 		"{\"alpha_c\": 0.1, \"beta_c\": 1e-3, \"gamma\": 1.5}}";
+	static const char report[] =
+		"{\"launcher\": 3, \"instance\": \"1f\", \"version\": 7, \"restates\": true, "
+		"\"membership\": \"10.0.0.1:4711:ff 0 64\\n\", \"alive\": \"12 1 0\\n\"}";
 	static const char *const seeds[] = {
 		"/job/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef/hints/a/7",
 		"/discover/%c3%a4/b%20c/3",
@@ -112,6 +130,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		"127.0.0.1:65535",
 		"18446744073709551615",
 		hints,
+		report,
 	};
 
 	if (i >= sizeof(seeds) / sizeof(*seeds)) {

@@ -4,8 +4,8 @@
 
 #include "base/assert.h"
 #include "base/text.h"
+#include "io/http_request.h"
 #include "notice/notice.h"
-#include "store/object/object_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const int statuses[] = {200, 404, 401, 503};
 
 static void check(const struct notice_watch *watch, const struct notice_event *event)
 {
-	struct object_request request;
+	struct http_request request;
 
 	for (const char *at = event->text; *at != '\0';) {
 		size_t len = text_printable(at);

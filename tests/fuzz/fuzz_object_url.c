@@ -46,7 +46,7 @@ static void ask(const struct object_url *url)
 		url->service == OBJECT_AZURE ? &azure_dialect : &s3_dialect;
 	struct object_place place = {.url = *url};
 	struct object_op op = {.verb = OBJECT_HEAD, .key = url->prefix};
-	struct object_request request;
+	struct http_request request;
 	struct pawl_err err;
 	int rv;
 

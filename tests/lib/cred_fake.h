@@ -6,8 +6,8 @@
 #define TEST_CRED_FAKE_H
 
 #include "base/err.h"
+#include "io/http_request.h"
 #include "store/object/cred_aws.h"
-#include "store/object/object_request.h"
 
 #include "expect.h"
 
@@ -47,10 +47,10 @@ struct answer {
 static struct item env[ITEMS_MAX];
 static struct item files[ITEMS_MAX];
 static struct answer answers[ITEMS_MAX];
-static struct item command;        /* output of the command, or its error */
-static char trace[16384];          /* requests and commands so far, a line each */
-static char body[8192];            /* body of the last request */
-static struct object_request last; /* the last request */
+static struct item command;      /* output of the command, or its error */
+static char trace[16384];        /* requests and commands so far, a line each */
+static char body[8192];          /* body of the last request */
+static struct http_request last; /* the last request */
 static int last_timeout_ms;
 static struct cred_aws *cred;
 static struct sign_aws_key key;
@@ -134,7 +134,7 @@ static inline int run(void *user, const char *text, char **out, struct pawl_err 
 	return 0;
 }
 
-static inline int fetch(void *user, const struct object_request *request, const char *bytes,
+static inline int fetch(void *user, const struct http_request *request, const char *bytes,
 	int timeout_ms, int *status, char **text, struct pawl_err *e)
 {
 	char to[sizeof(request->host) + sizeof(request->path) + sizeof(request->query) + 16];

@@ -122,10 +122,11 @@ bool s3_caller_check(const struct s3_settings *settings, const struct s3_request
 	char key_id[64], region[64];
 
 	if (s3_azure_is(request)) {
-		if (!is_signed_for_azure(request)) {
-			s3_answer_error(request, answer, 403, "AuthenticationFailed", "");
+		if (is_signed_for_azure(request)) {
+			return true;
 		}
-		return is_signed_for_azure(request);
+		s3_answer_error(request, answer, 403, "AuthenticationFailed", "");
+		return false;
 	}
 	s3_caller_scope(request, 0, key_id);
 	s3_caller_scope(request, 2, region);

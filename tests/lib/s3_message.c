@@ -2,6 +2,7 @@
 #include "s3_message.h"
 
 #include "base/assert.h"
+#include "s3_azure.h"
 
 #include <openssl/evp.h>
 #include <stdarg.h>
@@ -154,7 +155,7 @@ void s3_request_sort(struct s3_request *request)
 	char value[S3_NAME_MAX];
 	bool upload = s3_request_param(request, "uploadId", value, sizeof(value));
 
-	if (s3_request_field(request, "x-ms-version") != NULL) {
+	if (s3_azure_is(request)) {
 		sort_azure(request);
 		return;
 	}

@@ -28,6 +28,8 @@ static const struct {
 	{HTTP_PAUSE, POST, false, {"jobs", "", "pause"}, {0, 'n'}},
 	{HTTP_RESUME, POST, false, {"jobs", "", "resume"}, {0, 'n'}},
 	{HTTP_HINTS, PUT, true, {"hints", "", ""}, {0, 's', 'n'}},
+	{HTTP_MEMBERSHIP, POST, true, {"membership", "", ""}, {0, 's', 'n'}},
+	{HTTP_MEMBERSHIPS, POST, false, {"memberships", ""}, {0, 'n'}},
 	{HTTP_DISCOVER, GET, true, {"discover", "", "", ""}, {0, 's', 'n', 'g'}},
 };
 

@@ -3,7 +3,9 @@
  * and not trusted. Pure.
  *
  *   /  /healthz  /metrics  /nodes  /jobs  /jobs/JOB  /jobs/JOB/cancel|pause|resume
- *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also after /job/SECRET
+ *   /memberships/NAME
+ *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP  /membership/SPACE/NAME
+ *                                                     of a job, also after /job/SECRET
  */
 #ifndef DAEMON_HTTP_HTTP_ROUTE_H
 #define DAEMON_HTTP_HTTP_ROUTE_H
@@ -21,12 +23,14 @@ enum http_resource {
 	HTTP_METRICS,
 	HTTP_NODES,
 	HTTP_JOBS,
-	HTTP_JOB,     /* name */
-	HTTP_CANCEL,  /* name */
-	HTTP_PAUSE,   /* name */
-	HTTP_RESUME,  /* name */
-	HTTP_HINTS,   /* space, name */
-	HTTP_DISCOVER /* space, name, group */
+	HTTP_JOB,        /* name */
+	HTTP_CANCEL,     /* name */
+	HTTP_PAUSE,      /* name */
+	HTTP_RESUME,     /* name */
+	HTTP_HINTS,      /* space, name */
+	HTTP_DISCOVER,   /* space, name, group */
+	HTTP_MEMBERSHIP, /* space, name: of a job of the scheduler */
+	HTTP_MEMBERSHIPS /* name: of any job */
 };
 
 struct http_route {

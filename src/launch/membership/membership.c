@@ -191,6 +191,7 @@ void membership_read_alive(struct membership_alive *alive, const char *path, uin
 	char name[PATH_MAX];
 	uint64_t heartbeat;
 	uint64_t ranks;
+	int leaves = 0;
 	FILE *file;
 
 	*alive = (struct membership_alive){0};
@@ -199,8 +200,8 @@ void membership_read_alive(struct membership_alive *alive, const char *path, uin
 	if (file == NULL) {
 		return;
 	}
-	if (fscanf(file, "%" SCNu64 " %" SCNx64, &heartbeat, &ranks) == 2) {
-		*alive = (struct membership_alive){heartbeat, ranks};
+	if (fscanf(file, "%" SCNu64 " %" SCNx64 " %d", &heartbeat, &ranks, &leaves) >= 2) {
+		*alive = (struct membership_alive){heartbeat, ranks, leaves != 0};
 	}
 	fclose(file);
 }
@@ -217,8 +218,8 @@ int membership_write_alive(const struct membership_alive *alive, const char *pat
 		return unlink(name) == 0 || errno == ENOENT ? 0
 							    : pawl_err_sys(err, "remove %s", name);
 	}
-	len = snprintf(text, sizeof(text), "%" PRIu64 " %" PRIx64 "\n", alive->heartbeat,
-		alive->ranks);
+	len = snprintf(text, sizeof(text), "%" PRIu64 " %" PRIx64 " %d\n", alive->heartbeat,
+		alive->ranks, alive->leaves);
 	return file_put(name, text, (size_t)len, 0600, false, err);
 }
 

@@ -45,6 +45,7 @@ struct membership {
 struct membership_alive {
 	uint64_t heartbeat; /* changes with every write; 0: no file */
 	uint64_t ranks; /* a bit for each number that launcher K's ranks may have: the rank lives */
+	bool leaves;    /* all ranks there leave, and are not replaced */
 };
 
 void membership_read(struct membership *membership, const char *path);

@@ -192,13 +192,13 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
 
 /* A signal that reaches all nodes at once, as by srun, counts once: it is no second signal from the
  * user. So does a signal that reaches one node twice at once, from Slurm and from its
- * supervisor. */
+ * supervisor, and the first one after a notice to launchers that leave the others. */
 void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
 {
 	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= n->options.times.together_ns;
 
 	*signaled_ns = *signaled_ns != 0 ? *signaled_ns : n->now_ns;
-	if (again || n->policy.signal == 0) {
+	if (again || (n->policy.signal == 0 && n->policy.quit_signal != signal)) {
 		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
 	}
 }
@@ -222,6 +222,9 @@ static void take_machine_notice(struct nodes *n, const struct nodes_event *event
 	struct node_frame frame = {.kind = NODE_SIGNAL, .signal = event->signal};
 	int64_t left_ns = event->deadline_ns - n->now_ns;
 
+	if (event->kind == NODES_TERMINATED && n->signaled_ns == 0) {
+		n->signaled_ns = n->now_ns;
+	}
 	left_ns = left_ns > 1 ? left_ns : 1;
 	frame.left_ns = left_ns < NODE_LEFT_MAX_NS ? left_ns : NODE_LEFT_MAX_NS;
 	snprintf(frame.text, sizeof(frame.text), "%s", event->text);
@@ -306,7 +309,7 @@ static void adjust_for_stall(struct nodes *n)
 	}
 }
 
-static void tick(struct nodes *n)
+static void tick(struct nodes *n, const struct nodes_event *event)
 {
 	if (n->policy.timer_ns != 0 && n->now_ns >= n->policy.timer_ns && n->role != NODES_MEMBER) {
 		if (n->policy.phase == RUN_GATHERING && n->role == NODES_LEADING) {
@@ -314,7 +317,8 @@ static void tick(struct nodes *n)
 		} else if (n->policy.phase == RUN_GATHERING) {
 			nodes_join_log_timeout(n);
 		}
-		nodes_decide(n, (struct run_event){.kind = RUN_TIMEOUT});
+		nodes_decide(n,
+			(struct run_event){.kind = RUN_TIMEOUT, .survivable = event->survivable});
 	}
 	if (n->role == NODES_LEADING || n->role == NODES_CLOSING) {
 		nodes_lead_tick(n);
@@ -363,7 +367,7 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		begin(n);
 		break;
 	case NODES_TICK:
-		tick(n);
+		tick(n, event);
 		break;
 	case NODES_CONNECTED:
 		if (event->conn == n->probe) {
@@ -392,6 +396,7 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 	case NODES_SIGNALED:
 		take_signal(n, event->signal);
 		break;
+	case NODES_TERMINATED:
 	case NODES_NOTICED:
 		take_machine_notice(n, event);
 		break;

@@ -199,6 +199,7 @@ enum nodes_event_kind {
 	NODES_EXITED,     /* a worker here ended: rank, exit, commits, text */
 	NODES_SIGNALED,   /* signal: sent to this process */
 	NODES_NOTICED,    /* signal, deadline_ns, text: this machine goes away, which was logged */
+	NODES_TERMINATED, /* as NODES_NOTICED, by a signal that was sent to this process */
 	NODES_SCALED,     /* workers, survivable; only if run_policy_can_scale */
 	NODES_QUIT,       /* the workers are to leave the others: joint */
 	NODES_DRAINED,    /* ok */
@@ -217,7 +218,7 @@ struct nodes_event {
 	uint32_t rank;                  /* rank of the worker in the job */
 	uint32_t workers;               /* number of workers wanted */
 	struct run_exit exit;           /* how the worker ended */
-	bool survivable;                /* as in struct run_event */
+	bool survivable;                /* NODES_SCALED, NODES_TICK: as in struct run_event */
 	uint64_t commits;               /* commits of this node so far */
 	int signal;                     /* signal number */
 	int64_t deadline_ns;            /* when the job must have exited, monotonic */

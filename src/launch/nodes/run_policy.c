@@ -398,10 +398,24 @@ static unsigned cut_short(struct run_policy *p)
 	return RUN_DO_KILL;
 }
 
+/* Kills the workers of a joint group that has not left in time. The others go on without them. */
+static unsigned cut_off(struct run_policy *p)
+{
+	ASSERT(p->phase == RUN_WORKING && p->quit_signal != 0);
+	p->status = stop_status(p, p->quit_signal);
+	p->will_restart = false;
+	p->phase = RUN_ENDING;
+	p->timer_ns = p->deadline_ns;
+	return RUN_DO_KILL;
+}
+
 static unsigned signaled(struct run_policy *p, const struct run_event *event)
 {
 	ASSERT(event->signal > 0);
-	if (p->signal == 0) {
+	if (p->phase == RUN_WORKING && p->quit_signal == event->signal) {
+		return cut_off(p);
+	}
+	if (p->signal == 0 && (p->quit_signal == 0 || p->phase == RUN_WORKING)) {
 		return first_signal(p, event, p->grace_ns);
 	}
 	if (p->phase == RUN_LEAVING) {
@@ -498,22 +512,33 @@ static unsigned quit_by(struct run_policy *p, const struct run_event *event)
 	return actions;
 }
 
-/* A joint group has not left in half of the time: it is the last one, or its step is long. */
-static unsigned stop_quitting(struct run_policy *p, int64_t now_ns)
+/* A joint group has not left in half of the time. others: ranks of other launchers stay. */
+static unsigned leave_late(struct run_policy *p, int64_t now_ns, bool others)
 {
 	const struct run_event stop = {.now_ns = now_ns, .signal = p->quit_signal};
+	int64_t last_ns = p->deadline_ns - reserve_ns(p, p->grace_ns);
 
-	return first_signal(p, &stop, p->deadline_ns > now_ns ? p->deadline_ns - now_ns : 0);
+	if (!others) {
+		return first_signal(p, &stop,
+			p->deadline_ns > now_ns ? p->deadline_ns - now_ns : 0);
+	}
+	if (now_ns >= last_ns) {
+		return cut_off(p);
+	}
+	p->timer_ns = last_ns - now_ns < p->times.look_ns ? last_ns : now_ns + p->times.look_ns;
+	return 0;
 }
 
-static unsigned timed_out(struct run_policy *p, int64_t now_ns)
+static unsigned timed_out(struct run_policy *p, const struct run_event *event)
 {
+	int64_t now_ns = event->now_ns;
+
 	switch (p->phase) {
 	case RUN_WAITING:
 		return start(p, now_ns);
 	case RUN_WORKING:
-		if (p->noticed) {
-			return stop_quitting(p, now_ns);
+		if (p->quit_signal != 0) {
+			return leave_late(p, now_ns, event->survivable);
 		}
 		p->timer_ns = 0;
 		return add(p);
@@ -572,7 +597,7 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 	case RUN_QUIT_BY:
 		return quit_by(p, event);
 	case RUN_TIMEOUT:
-		return timed_out(p, event->now_ns);
+		return timed_out(p, event);
 	case RUN_DRAINED:
 		if (p->phase != RUN_DRAINING) {
 			return 0;

@@ -15,7 +15,9 @@
  * and then gathers: the others wait for nodes that take the place of those that departed.
  *
  * A joint group whose machine goes away leaves the others. If it has not left by half of the time,
- * as the last of a job does not, the notice is handled as a signal.
+ * and no ranks of other launchers stay, the notice is handled as a signal: the job saves and stops.
+ * If others stay, the step may be long: the workers keep what is left of the time, and are killed
+ * at its end, as by the loss of the machine.
  *
  * An elastic group goes on without a worker that fails, if the others can (the ranks have written a
  * membership file, membership.h), and replaces it. The number of its workers can be changed. Where
@@ -59,6 +61,7 @@ struct run_times {
 	int64_t backoff_max_ns; /* longest wait */
 	int64_t reserve_ns;     /* part of the grace kept for making durable; half at most */
 	int64_t drain_ns;       /* longest time for making durable after a normal end */
+	int64_t look_ns;        /* between two looks whether others stay while a group leaves */
 };
 
 /* Zero-initialise, then set the members up to gather_max_ns. */
@@ -80,7 +83,8 @@ struct run_policy {
 	uint32_t change;        /* number of workers for RUN_DO_ADD, RUN_DO_RETIRE */
 	bool finishing;         /* a worker has come to the end of the job: none is added */
 	bool quits;             /* a joint group: told to leave the others */
-	int quit_signal;        /* quits, noticed: signal that follows if it has not left in time */
+	int quit_signal;        /* quits, noticed: signal that follows if it has not left in time;
+				 * 0: it has all the time it wants */
 	uint32_t restarts;      /* restarts so far, at most max_restarts */
 	uint32_t fast_failures; /* failures in a row that came fast and without progress */
 	uint64_t commits;       /* steps committed when the last failure came */
@@ -140,11 +144,13 @@ struct run_event {
 	uint32_t workers;         /* number of workers */
 	int status;               /* our exit status */
 	struct run_exit exit;     /* how the worker ended */
-	bool survivable;          /* the workers can go on with fewer or more */
-	uint64_t commits;         /* steps that the agent has seen committed since it opened */
-	int signal;               /* number of the signal */
-	int64_t deadline_ns;      /* when the job must have exited, monotonic */
-	bool ok;                  /* all that was committed is durable */
+	/* RUN_SCALED: the workers can go on with fewer or more. RUN_TIMEOUT of a joint group: ranks
+	 * of other launchers stay. */
+	bool survivable;
+	uint64_t commits;    /* steps that the agent has seen committed since it opened */
+	int signal;          /* number of the signal */
+	int64_t deadline_ns; /* when the job must have exited, monotonic */
+	bool ok;             /* all that was committed is durable */
 };
 
 /* Bits of what run_policy_step returns, to be done in this order. */

@@ -3,9 +3,9 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "io/http_request.h"
 #include "store/google/cred_google.h"
 #include "store/object/cred_sources.h"
-#include "store/object/object_request.h"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static void close_google(struct object_auth *auth)
 	free(auth);
 }
 
-static int sign(struct object_auth *auth, struct object_request *request, const char *region,
+static int sign(struct object_auth *auth, struct http_request *request, const char *region,
 	uint64_t body_bytes, int64_t now_s, struct pawl_err *err)
 {
 	const struct google_secret *secret;

@@ -5,11 +5,11 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "io/http_request.h"
 #include "store/google/google_file.h"
 #include "store/google/jwt.h"
 #include "store/object/cred_fresh.h"
 #include "store/object/cred_sources.h"
-#include "store/object/object_request.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ struct cred_google {
 /* ---- tokens ---- */
 
 /* Asks for a token. tells: as in cred_key_read_oauth. *status is 0 if no answer came. */
-static int ask_token(const struct cred_google *c, const struct object_request *request,
+static int ask_token(const struct cred_google *c, const struct http_request *request,
 	const char *body, int timeout_ms, bool tells, int64_t now_s, struct cred_key *key,
 	int *status, struct pawl_err *err)
 {
@@ -197,7 +197,7 @@ static int impersonate(const struct cred_google *c, const struct google_file *fi
 	struct cred_key *key, struct pawl_err *err)
 {
 	static const char body[] = "{\"scope\":[\"" SCOPE "\"],\"lifetime\":\"3600s\"}";
-	struct object_request request;
+	struct http_request request;
 	char *text = NULL;
 	int status;
 	int rv;
@@ -218,7 +218,7 @@ static int impersonate(const struct cred_google *c, const struct google_file *fi
 static int ask_file(const struct cred_google *c, const struct google_file *file, int64_t now_s,
 	struct cred_key *key, struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	struct cred_form form;
 	int status = 0;
 	int rv = write_form(c, file, now_s, &form, err);
@@ -273,7 +273,7 @@ static int find_machine(const struct cred_io *io, char endpoint[OBJECT_ENDPOINT_
 }
 
 static void begin_machine_request(const char *endpoint, const char *path,
-	struct object_request *request)
+	struct http_request *request)
 {
 	request_init(request, "GET", endpoint);
 	request_add_path(request, path);
@@ -284,7 +284,7 @@ static void begin_machine_request(const char *endpoint, const char *path,
  * token. */
 static bool is_machine_there(const struct cred_google *c, const char *endpoint)
 {
-	struct object_request request;
+	struct http_request request;
 	char *text = NULL;
 	int status;
 	int rv;
@@ -300,7 +300,7 @@ static int ask_machine(const struct cred_google *c, int64_t now_s, struct cred_k
 	struct pawl_err *err)
 {
 	char endpoint[OBJECT_ENDPOINT_MAX];
-	struct object_request request;
+	struct http_request request;
 	struct pawl_err why = {0};
 	int status;
 	int rv = find_machine(&c->io, endpoint, err);

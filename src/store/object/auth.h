@@ -9,7 +9,7 @@
 
 struct cred_io;
 struct object_auth;
-struct object_request;
+struct http_request;
 struct object_url;
 struct pawl_err;
 
@@ -18,7 +18,7 @@ struct object_auth_ops {
 	/* Signs a request that has all other headers, to be sent at now_s (seconds since 1970) with
 	 * so many bytes of body. Fetches credentials if there are none yet, or they are about to
 	 * end. PAWL_EINVAL: there are none; PAWL_EIO, PAWL_ETIMEDOUT: their source failed. */
-	int (*sign)(struct object_auth *auth, struct object_request *request, const char *region,
+	int (*sign)(struct object_auth *auth, struct http_request *request, const char *region,
 		uint64_t body_bytes, int64_t now_s, struct pawl_err *err);
 	/* The service has refused what was signed: the next sign asks the source again. */
 	void (*refused)(struct object_auth *auth);

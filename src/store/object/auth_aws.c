@@ -23,7 +23,7 @@ static void close_aws(struct object_auth *auth)
 	free(auth);
 }
 
-static int sign(struct object_auth *auth, struct object_request *request, const char *region,
+static int sign(struct object_auth *auth, struct http_request *request, const char *region,
 	uint64_t body_bytes, int64_t now_s, struct pawl_err *err)
 {
 	struct sign_aws_key key;

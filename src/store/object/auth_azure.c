@@ -3,9 +3,9 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "io/http_request.h"
 #include "store/object/cred_azure.h"
 #include "store/object/cred_sources.h"
-#include "store/object/object_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void close_azure(struct object_auth *auth)
 	free(auth);
 }
 
-static int sign(struct object_auth *auth, struct object_request *request, const char *region,
+static int sign(struct object_auth *auth, struct http_request *request, const char *region,
 	uint64_t body_bytes, int64_t now_s, struct pawl_err *err)
 {
 	const struct cred_secret *secret;

@@ -124,7 +124,7 @@ static int write_blocks(struct object_op *op, struct pawl_err *err)
 
 /* Adds the CRC-64 of the body, which the service checks: base64, little endian. */
 static int add_sum(const struct object_place *place, const struct object_op *op,
-	struct object_request *request, struct pawl_err *err)
+	struct http_request *request, struct pawl_err *err)
 {
 	unsigned char piece[SUM_PIECE];
 	unsigned char bytes[sizeof(uint64_t)];
@@ -154,7 +154,7 @@ static int add_sum(const struct object_place *place, const struct object_op *op,
 }
 
 /* Adds the CRC-32C of an object to its metadata. */
-static void keep_sum(const struct object_op *op, struct object_request *request)
+static void keep_sum(const struct object_op *op, struct http_request *request)
 {
 	char text[DIALECT_CRC_MAX];
 
@@ -163,17 +163,13 @@ static void keep_sum(const struct object_op *op, struct object_request *request)
 }
 
 /* Adds the CRC-32C of the CRCs of an object's parts to its metadata. */
-static void keep_sum_of_parts(const struct object_op *op, struct object_request *request)
+static void keep_sum_of_parts(const struct object_op *op, struct http_request *request)
 {
 	char text[DIALECT_CRC_MAX];
 	uint32_t sum = 0;
 
 	for (uint32_t i = 0; i < op->parts_n; i++) {
-		uint32_t crc = op->parts[i].crc;
-		const unsigned char bytes[4] = {(unsigned char)(crc >> 24),
-			(unsigned char)(crc >> 16), (unsigned char)(crc >> 8), (unsigned char)crc};
-
-		sum = crc32c(sum, bytes, sizeof(bytes));
+		sum = crc32c_add(sum, op->parts[i].crc);
 	}
 	dialect_write_crc(sum, text);
 	request_add_header(request, KEPT_HEADER, "%s-%u", text, op->parts_n);
@@ -200,7 +196,7 @@ static bool is_kept(const char *key)
 }
 
 /* Adds a condition on the object's etag. */
-static void add_match(const struct object_op *op, struct object_request *request)
+static void add_match(const struct object_op *op, struct http_request *request)
 {
 	if (op->match != NULL && op->match[0] == '\0') {
 		request_add_header(request, "if-none-match", "*");
@@ -210,7 +206,7 @@ static void add_match(const struct object_op *op, struct object_request *request
 }
 
 /* Lists pages in ascending order of parameters, as signatures need it. */
-static void build_list(const struct object_op *op, struct object_request *request)
+static void build_list(const struct object_op *op, struct http_request *request)
 {
 	char keys[16];
 
@@ -230,7 +226,7 @@ static void build_list(const struct object_op *op, struct object_request *reques
 	request_add_query(request, "restype", "container");
 }
 
-static void build_part(const struct object_op *op, struct object_request *request)
+static void build_part(const struct object_op *op, struct http_request *request)
 {
 	char id[BLOCK_ID_MAX];
 
@@ -287,7 +283,7 @@ static bool do_at_once(struct object_op *op)
 
 /* Begins a request for a container, or for an object in it. */
 static void begin_request(const struct object_place *place, const struct object_op *op,
-	struct object_request *request)
+	struct http_request *request)
 {
 	request_init(request, method_of(op->verb), place->endpoint);
 	if (!place->in_host) {
@@ -301,7 +297,7 @@ static void begin_request(const struct object_place *place, const struct object_
 }
 
 static int build(const struct object_place *place, struct object_op *op,
-	struct object_request *request, struct pawl_err *err)
+	struct http_request *request, struct pawl_err *err)
 {
 	int rv = 0;
 

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct object_request;
+struct http_request;
 struct pawl_err;
 struct cred_aws;
 
@@ -45,7 +45,7 @@ struct cred_io {
 	/* Sends a request, with body (or NULL), and returns status and body of the answer,
 	 * malloc'ed with a NUL, at most 64 KiB. Follows no redirects. PAWL_EIO: no answer;
 	 * PAWL_ETIMEDOUT. */
-	int (*fetch)(void *user, const struct object_request *request, const char *body,
+	int (*fetch)(void *user, const struct http_request *request, const char *body,
 		int timeout_ms, int *status, char **text, struct pawl_err *err);
 };
 

@@ -4,9 +4,9 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "io/http_request.h"
 #include "store/object/cred_fresh.h"
 #include "store/object/cred_sources.h"
-#include "store/object/object_request.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ struct cred_azure {
 /* ---- tokens ---- */
 
 /* Asks for a token. tells: as in cred_key_read_oauth. *status is 0 if no answer came. */
-static int ask_token(const struct cred_azure *c, const struct object_request *request,
+static int ask_token(const struct cred_azure *c, const struct http_request *request,
 	const char *body, int timeout_ms, bool tells, int64_t now_s, struct cred_secret *secret,
 	int *status, struct pawl_err *err)
 {
@@ -129,7 +129,7 @@ static int write_form(const struct cred_io *io, const struct workload *w, struct
 static int ask_workload(const struct cred_azure *c, int64_t now_s, struct cred_secret *secret,
 	struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	struct workload w;
 	struct cred_form form;
 	int status;
@@ -163,7 +163,7 @@ static int refuse_all(const struct cred_azure *c, const char *why, struct pawl_e
 		c->account, why);
 }
 
-static void begin_machine_request(const struct cred_azure *c, struct object_request *request)
+static void begin_machine_request(const struct cred_azure *c, struct http_request *request)
 {
 	const char *client = cred_env(&c->io, "AZURE_CLIENT_ID");
 
@@ -180,7 +180,7 @@ static void begin_machine_request(const struct cred_azure *c, struct object_requ
  * long for a token. */
 static bool is_machine_there(const struct cred_azure *c)
 {
-	struct object_request request;
+	struct http_request request;
 	char *text = NULL;
 	int status;
 	int rv;
@@ -195,7 +195,7 @@ static bool is_machine_there(const struct cred_azure *c)
 static int ask_machine(const struct cred_azure *c, int64_t now_s, struct cred_secret *secret,
 	struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	struct pawl_err why = {0};
 	int status;
 	int rv;

@@ -2,8 +2,8 @@
 #ifndef STORE_OBJECT_CRED_IO_H
 #define STORE_OBJECT_CRED_IO_H
 
+#include "io/http.h"
 #include "store/object/cred_aws.h"
-#include "store/object/http.h"
 
 struct pawl_err;
 

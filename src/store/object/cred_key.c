@@ -1,6 +1,8 @@
 /* Checks keys, and reads the answers that bring them: see cred_key.h. */
 #include "store/object/cred_key.h"
 
+#include "base/clock.h"
+#include "base/date.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/object_xml.h"
@@ -10,12 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define CODE_MAX       128u /* bytes of the name of an error, terminator included */
-#define MESSAGE_MAX    256u /* bytes of its message that are shown, terminator included */
-#define END_MAX        64u  /* bytes of a time, terminator included */
-#define YEAR_MAX       2262 /* later ends are none: nanoseconds since 1970 have no more years */
+#define CODE_MAX       128u      /* bytes of the name of an error, terminator included */
+#define MESSAGE_MAX    256u      /* bytes of its message that are shown, terminator included */
+#define END_MAX        64u       /* bytes of a time, terminator included */
 #define LIFE_MAX_S     315360000 /* seconds that a token lives, at most: ten years */
 #define SECONDS_DIGITS 10u
 #define CLOCK_HINT     "(if it looks right, this machine's clock is wrong)"
@@ -53,50 +53,16 @@ bool cred_has_control(const char *text)
 
 /* ---- time ---- */
 
-/* Reads "Z", "+01:00", "-0130" or nothing, and *east_s is what it says. */
-static bool read_zone(const char *text, int64_t *east_s)
-{
-	unsigned hours;
-	unsigned minutes;
-	int used = 0;
-
-	*east_s = 0;
-	if (text[0] == '\0' || strcmp(text, "Z") == 0) {
-		return true;
-	}
-	if ((text[0] != '+' && text[0] != '-') || !isdigit((unsigned char)text[1])) {
-		return false;
-	}
-	if (sscanf(text + 1, "%2u%n", &hours, &used) != 1 || used != 2) {
-		return false;
-	}
-	text += 3 + (text[3] == ':');
-	if (!isdigit((unsigned char)text[0]) || sscanf(text, "%2u%n", &minutes, &used) != 1 ||
-		used != 2 || text[2] != '\0' || hours > 24 || minutes > 59) {
-		return false;
-	}
-	*east_s = (int64_t)hours * 3600 + (int64_t)minutes * 60;
-	return true;
-}
-
 /* Reads a time of ISO 8601, 0 if it is too late to matter. */
 static bool read_end(const char *text, int64_t *end_s)
 {
-	struct tm tm = {0};
-	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-	int64_t east_s;
+	int64_t wall_ns;
 
-	if (rest == NULL || !isdigit((unsigned char)text[0])) {
+	if (!date_read(text, &wall_ns)) {
 		return false;
 	}
-	if (rest[0] == '.') {
-		rest += 1 + strspn(rest + 1, "0123456789");
-	}
-	if (!read_zone(rest, &east_s)) {
-		return false;
-	}
-	*end_s = timegm(&tm) - (rest[0] == '-' ? -east_s : east_s);
-	if (tm.tm_year + 1900 > YEAR_MAX) {
+	*end_s = wall_ns / NS_PER_S;
+	if (wall_ns == INT64_MAX) {
 		*end_s = 0;
 	} else if (*end_s <= 0) {
 		*end_s = 1; /* long ago; 0 is never */

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -59,7 +59,7 @@ bool cred_home_path(const struct cred_io *io, const char *path, char *out, size_
 	return n >= 0 && (size_t)n < size_bytes;
 }
 
-int cred_send(const struct cred_io *io, const struct object_request *request, const char *body,
+int cred_send(const struct cred_io *io, const struct http_request *request, const char *body,
 	int timeout_ms, int *status, char **text, struct pawl_err *err)
 {
 	if (request->full) {
@@ -199,7 +199,7 @@ static int find_sts(const struct cred_ask *ask, char endpoint[OBJECT_ENDPOINT_MA
 static int ask_sts(const struct cred_ask *ask, struct cred_form *form, const struct cred_key *by,
 	struct cred_key *key, struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	char endpoint[OBJECT_ENDPOINT_MAX];
 	char sum[65];
 	char *text = NULL;
@@ -331,7 +331,7 @@ bool cred_is_near(const char *endpoint)
 	return inet_pton(AF_INET, text, &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
-int cred_check_private(const struct object_request *request, struct pawl_err *err)
+int cred_check_private(const struct http_request *request, struct pawl_err *err)
 {
 	char endpoint[sizeof(request->host) + 8];
 
@@ -371,7 +371,7 @@ static int find_container(const struct cred_io *io, struct place *place, struct 
 }
 
 /* Adds the token that the endpoint asks for, if there is one. */
-static int authorize(const struct cred_io *io, struct object_request *request, struct pawl_err *err)
+static int authorize(const struct cred_io *io, struct http_request *request, struct pawl_err *err)
 {
 	const char *path = cred_env(io, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
 	const char *given = cred_env(io, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
@@ -394,7 +394,7 @@ static int authorize(const struct cred_io *io, struct object_request *request, s
 
 int cred_from_container(const struct cred_ask *ask, struct cred_key *key, struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	struct place place;
 	char *text = NULL;
 	int status = 0;
@@ -432,7 +432,7 @@ struct machine {
 static int machine_send(const struct machine *m, const char *path, bool for_token, int *status,
 	char **text, struct pawl_err *err)
 {
-	struct object_request request;
+	struct http_request request;
 	int rv;
 
 	request_init(&request, for_token ? "PUT" : "GET", m->endpoint);

@@ -37,13 +37,13 @@ bool cred_home_path(const struct cred_io *io, const char *path, char *out, size_
  * listen in. */
 bool cred_is_near(const char *endpoint);
 /* Checks that nobody else can listen to a request, which is about to get a token. PAWL_EINVAL. */
-int cred_check_private(const struct object_request *request, struct pawl_err *err);
+int cred_check_private(const struct http_request *request, struct pawl_err *err);
 /* Reads a token from a file, which may be replaced at any time: so read it each time. *token is the
  * caller's to wipe. PAWL_EIO: it cannot be read, or holds no token; PAWL_ELIMIT, PAWL_ENOMEM. */
 int cred_read_token(const struct cred_io *io, const char *path, char **token, struct pawl_err *err);
 /* Sends a request, and again if no answer came or the service failed. *text is the caller's to
  * wipe. PAWL_ELIMIT: the request is full; else as fetch of struct cred_io. */
-int cred_send(const struct cred_io *io, const struct object_request *request, const char *body,
+int cred_send(const struct cred_io *io, const struct http_request *request, const char *body,
 	int timeout_ms, int *status, char **text, struct pawl_err *err);
 
 /* A form that a source is sent. */

@@ -3,8 +3,8 @@
 #ifndef STORE_OBJECT_DIALECT_H
 #define STORE_OBJECT_DIALECT_H
 
+#include "io/http_request.h"
 #include "store/object/object.h"
-#include "store/object/object_request.h"
 #include "store/object/object_xml.h"
 
 /* Where a bucket is. */
@@ -26,7 +26,7 @@ struct object_dialect {
 	 * the dialect's own goes into op->body_text. BUILD_DONE: the service needs no request for
 	 * this; op has its results. */
 	int (*build)(const struct object_place *place, struct object_op *op,
-		struct object_request *request, struct pawl_err *err);
+		struct http_request *request, struct pawl_err *err);
 	/*
 	 * Reads an answer with status 2xx, or one without a body to read, into the results of op.
 	 * PAWL_EIO: it makes no sense, and the request may be tried again; op->code is set if it is

@@ -48,7 +48,7 @@ static bool is_generation(const char *text)
 }
 
 /* Adds a condition on the object's generation. An etag that is none is that of no object. */
-static void add_match(const struct object_op *op, struct object_request *request)
+static void add_match(const struct object_op *op, struct http_request *request)
 {
 	const char *generation = NO_GENERATION;
 
@@ -64,7 +64,7 @@ static void add_match(const struct object_op *op, struct object_request *request
 }
 
 static int build(const struct object_place *place, struct object_op *op,
-	struct object_request *request, struct pawl_err *err)
+	struct http_request *request, struct pawl_err *err)
 {
 	char crc[DIALECT_CRC_MAX];
 

@@ -9,7 +9,7 @@
 #ifndef STORE_OBJECT_OBJECT_H
 #define STORE_OBJECT_OBJECT_H
 
-#include "store/object/http.h"
+#include "io/http.h"
 #include "store/object/object_url.h"
 
 #include "pawl/err.h"
@@ -108,12 +108,12 @@ struct object_op {
 	char code[OBJECT_CODE_MAX]; /* the service's name of the error, or "" */
 
 	/* Private. */
-	struct http_call call;          /* attempt under way */
-	struct object_request *request; /* owned while in flight */
-	char *body_text;                /* COMPLETE: owned while in flight */
-	uint64_t got_bytes;             /* GET: of this attempt */
-	uint32_t attempts;              /* number of attempts so far */
-	uint32_t refusals;              /* answers so far about credentials, clock or region */
+	struct http_call call;        /* attempt under way */
+	struct http_request *request; /* owned while in flight */
+	char *body_text;              /* COMPLETE: owned while in flight */
+	uint64_t got_bytes;           /* GET: of this attempt */
+	uint32_t attempts;            /* number of attempts so far */
+	uint32_t refusals;            /* answers so far about credentials, clock or region */
 	int64_t submitted_ns;
 	int64_t began_ns;      /* beginning of this attempt */
 	int64_t not_before_ns; /* earliest beginning of the next attempt */

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <arpa/inet.h>
 #include <stdint.h>

@@ -39,7 +39,7 @@ static int locate(struct object_place *place, const char *region, const char *en
 
 /* ---- requests ---- */
 
-static void add_crc(struct object_request *request, uint32_t crc)
+static void add_crc(struct http_request *request, uint32_t crc)
 {
 	char text[DIALECT_CRC_MAX];
 
@@ -49,7 +49,7 @@ static void add_crc(struct object_request *request, uint32_t crc)
 
 /* Adds a condition on the object's etag. */
 static void add_match(const struct object_place *place, const struct object_op *op,
-	struct object_request *request)
+	struct http_request *request)
 {
 	size_t len_bytes = op->match != NULL ? strlen(op->match) : 0;
 
@@ -67,7 +67,7 @@ static void add_match(const struct object_place *place, const struct object_op *
 }
 
 static int build(const struct object_place *place, struct object_op *op,
-	struct object_request *request, struct pawl_err *err)
+	struct http_request *request, struct pawl_err *err)
 {
 	s3_xml_begin(place, op, request);
 	if (op->verb == OBJECT_PUT || op->verb == OBJECT_GET) {

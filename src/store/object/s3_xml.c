@@ -39,7 +39,7 @@ static const char *method_of(enum object_verb verb)
 }
 
 void s3_xml_begin(const struct object_place *place, const struct object_op *op,
-	struct object_request *request)
+	struct http_request *request)
 {
 	bool lists = op->verb == OBJECT_LIST || op->verb == OBJECT_UPLOADS;
 
@@ -55,7 +55,7 @@ void s3_xml_begin(const struct object_place *place, const struct object_op *op,
 }
 
 /* Lists pages in ascending order of parameters, as signatures need it. */
-static void build_list(const struct object_op *op, struct object_request *request)
+static void build_list(const struct object_op *op, struct http_request *request)
 {
 	char keys[16];
 
@@ -73,7 +73,7 @@ static void build_list(const struct object_op *op, struct object_request *reques
 }
 
 /* A token has two lines: the marker of the key, and that of the upload. */
-static void build_uploads(const struct object_op *op, struct object_request *request)
+static void build_uploads(const struct object_op *op, struct http_request *request)
 {
 	char key[OBJECT_TOKEN_MAX];
 	const char *line = op->token != NULL ? strchr(op->token, '\n') : NULL;
@@ -90,7 +90,7 @@ static void build_uploads(const struct object_op *op, struct object_request *req
 	request_add_query(request, "uploads", "");
 }
 
-static void build_parts(const struct object_op *op, struct object_request *request)
+static void build_parts(const struct object_op *op, struct http_request *request)
 {
 	request_add_query(request, "max-parts", "1000");
 	if (op->token != NULL) {
@@ -152,7 +152,7 @@ static int write_parts(struct object_op *op, bool sums, struct pawl_err *err)
 	return 0;
 }
 
-static void build_part(const struct object_op *op, struct object_request *request)
+static void build_part(const struct object_op *op, struct http_request *request)
 {
 	char number[16];
 
@@ -161,8 +161,7 @@ static void build_part(const struct object_op *op, struct object_request *reques
 	request_add_query(request, "uploadId", op->upload);
 }
 
-int s3_xml_end(struct object_op *op, bool sums, struct object_request *request,
-	struct pawl_err *err)
+int s3_xml_end(struct object_op *op, bool sums, struct http_request *request, struct pawl_err *err)
 {
 	int rv = 0;
 

@@ -8,11 +8,10 @@
 
 /* Begins a request with method and path. The dialect's own headers follow. */
 void s3_xml_begin(const struct object_place *place, const struct object_op *op,
-	struct object_request *request);
+	struct http_request *request);
 /* Ends it with range and query, and the body of COMPLETE, which has the checksums of the parts if
  * sums is set. PAWL_ENOMEM; PAWL_ELIMIT: the request is too long. */
-int s3_xml_end(struct object_op *op, bool sums, struct object_request *request,
-	struct pawl_err *err);
+int s3_xml_end(struct object_op *op, bool sums, struct http_request *request, struct pawl_err *err);
 
 /* Each reads an answer with status 2xx, as read of struct object_dialect does. */
 

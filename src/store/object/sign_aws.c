@@ -4,7 +4,7 @@
  * signature. */
 #include "store/object/sign_aws.h"
 
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -54,7 +54,7 @@ struct text {
 /* Everything that a signature is made of. */
 struct signing {
 	const struct vendor *vendor;
-	const struct object_request *request; /* with all headers but authorization */
+	const struct http_request *request; /* with all headers but authorization */
 	struct request_header headers[REQUEST_HEADERS_MAX + 1]; /* with Host, in order of names */
 	uint32_t headers_n;                                     /* entries in headers */
 	char date[DATE_MAX];                                    /* "20130524T000000Z" */
@@ -188,7 +188,7 @@ static void add_value(struct text *text, const char *value)
  * once, with "//" and the like in it. */
 static bool write_canonical(struct signing *s, const char *payload, char hex[HEX_MAX])
 {
-	const struct object_request *request = s->request;
+	const struct http_request *request = s->request;
 	struct text names = {s->names, sizeof(s->names), 0, false};
 	struct text text = {s->canonical, sizeof(s->canonical), 0, false};
 
@@ -241,7 +241,7 @@ static bool sign(struct signing *s, const char *secret, const char *region, cons
 }
 
 /* Signs a request that has the other headers of the vendor. */
-static void sign_all(struct signing *s, struct object_request *request,
+static void sign_all(struct signing *s, struct http_request *request,
 	const struct sign_aws_key *key, const char *region, const char *service,
 	const char *payload, int64_t now_s)
 {
@@ -265,7 +265,7 @@ static void sign_all(struct signing *s, struct object_request *request,
 		key->id, s->scope, s->names, signature);
 }
 
-void sign_aws(struct object_request *request, const struct sign_aws_key *key, const char *region,
+void sign_aws(struct http_request *request, const struct sign_aws_key *key, const char *region,
 	const char *service, const char *payload, int64_t now_s)
 {
 	struct signing s = {.vendor = &aws, .request = request};
@@ -277,7 +277,7 @@ void sign_aws(struct object_request *request, const struct sign_aws_key *key, co
 	sign_all(&s, request, key, region, service, payload, now_s);
 }
 
-void sign_google(struct object_request *request, const struct sign_aws_key *key, const char *region,
+void sign_google(struct http_request *request, const struct sign_aws_key *key, const char *region,
 	int64_t now_s)
 {
 	struct signing s = {.vendor = &google, .request = request};

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct object_request;
+struct http_request;
 
 #define SIGN_AWS_UNSIGNED "UNSIGNED-PAYLOAD"
 
@@ -24,12 +24,12 @@ struct sign_aws_key {
  * that cannot be signed becomes full and gets no signature: a part is too long, the time is beyond
  * the year 9999, or there is no memory.
  */
-void sign_aws(struct object_request *request, const struct sign_aws_key *key, const char *region,
+void sign_aws(struct http_request *request, const struct sign_aws_key *key, const char *region,
 	const char *service, const char *payload, int64_t now_s);
 /* Signs a request for Google Cloud Storage by an HMAC key, as sign_aws does, under Google's names:
  * x-goog-date, x-goog-content-sha256, GOOG4-HMAC-SHA256. The key's token is not used. Source: "V4
  * signing process", docs of Cloud Storage. */
-void sign_google(struct object_request *request, const struct sign_aws_key *key, const char *region,
+void sign_google(struct http_request *request, const struct sign_aws_key *key, const char *region,
 	int64_t now_s);
 /* Writes a SHA-256 in hexadecimal; zeros, which no body has, if there is no memory. */
 void sign_sha256(const void *bytes, size_t len_bytes, char hex[65]);

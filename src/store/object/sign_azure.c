@@ -2,7 +2,7 @@
  * their places, all x-ms-* headers by their names, and the address with its query decoded. */
 #include "store/object/sign_azure.h"
 
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -77,7 +77,7 @@ bool sign_azure_decode(const char *text, unsigned char bytes[SIGN_AZURE_KEY_MAX]
 /* ---- the text that is signed ---- */
 
 /* Adds the headers that have places. Date has one, too, but x-ms-date replaces it. */
-static void add_placed(struct to_sign *to_sign, const struct object_request *request,
+static void add_placed(struct to_sign *to_sign, const struct http_request *request,
 	uint64_t body_bytes)
 {
 	static const char *const before[] = {"content-encoding", "content-language"};
@@ -109,7 +109,7 @@ static int compare_headers(const void *a, const void *b)
 }
 
 /* Adds the x-ms-* headers, in the order of their names. */
-static void add_named(struct to_sign *to_sign, const struct object_request *request)
+static void add_named(struct to_sign *to_sign, const struct http_request *request)
 {
 	struct request_header headers[REQUEST_HEADERS_MAX];
 	uint32_t n = 0;
@@ -148,7 +148,7 @@ static void add_decoded(struct to_sign *to_sign, const char *text, size_t len)
 }
 
 /* Adds account, path and query, whose names are ascending already. */
-static void add_resource(struct to_sign *to_sign, const struct object_request *request,
+static void add_resource(struct to_sign *to_sign, const struct http_request *request,
 	const char *account)
 {
 	const char *query = request->query;
@@ -197,7 +197,7 @@ static bool write_date(char date[DATE_MAX], int64_t now_s)
 }
 
 /* Replaces the date, and drops an old authorization. */
-static bool set_date(struct object_request *request, int64_t now_s)
+static bool set_date(struct http_request *request, int64_t now_s)
 {
 	char date[DATE_MAX];
 
@@ -225,8 +225,8 @@ static bool sign(const struct to_sign *to_sign, const struct sign_azure_key *key
 	return true;
 }
 
-void sign_azure(struct object_request *request, const struct sign_azure_key *key,
-	uint64_t body_bytes, int64_t now_s)
+void sign_azure(struct http_request *request, const struct sign_azure_key *key, uint64_t body_bytes,
+	int64_t now_s)
 {
 	struct to_sign to_sign;
 	char signature[BASE64_MAX];
@@ -247,14 +247,14 @@ void sign_azure(struct object_request *request, const struct sign_azure_key *key
 	request_add_header(request, "authorization", "SharedKey %s:%s", key->account, signature);
 }
 
-void sign_azure_token(struct object_request *request, const char *token, int64_t now_s)
+void sign_azure_token(struct http_request *request, const char *token, int64_t now_s)
 {
 	if (set_date(request, now_s)) {
 		request_add_header(request, "authorization", "Bearer %s", token);
 	}
 }
 
-void sign_azure_sas(struct object_request *request, const char *sas)
+void sign_azure_sas(struct http_request *request, const char *sas)
 {
 	size_t n = strlen(request->query);
 	size_t room = sizeof(request->query) - n;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct object_request;
+struct http_request;
 
 #define SIGN_AZURE_KEY_MAX 256u /* bytes of a key; those of accounts have 64 */
 
@@ -26,12 +26,12 @@ bool sign_azure_decode(const char *text, unsigned char bytes[SIGN_AZURE_KEY_MAX]
  * Signing again replaces the old signature. A request that cannot be signed becomes full and gets
  * no signature: a part is too long, the time is beyond the year 9999, or there is no memory.
  */
-void sign_azure(struct object_request *request, const struct sign_azure_key *key,
-	uint64_t body_bytes, int64_t now_s);
+void sign_azure(struct http_request *request, const struct sign_azure_key *key, uint64_t body_bytes,
+	int64_t now_s);
 /* Sets authorization to a token, and x-ms-date. Else as sign_azure. */
-void sign_azure_token(struct object_request *request, const char *token, int64_t now_s);
+void sign_azure_token(struct http_request *request, const char *token, int64_t now_s);
 /* Appends a SAS, without '?', to the query: once for each request that was built. A request in
  * which it does not fit becomes full. */
-void sign_azure_sas(struct object_request *request, const char *sas);
+void sign_azure_sas(struct http_request *request, const char *sas);
 
 #endif

@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import nursery
@@ -27,8 +27,9 @@ class Launcher:
         self.sockets.mkdir(mode=0o700, exist_ok=True)
         self.env = program.clean_env(XDG_RUNTIME_DIR=str(self.sockets), **job.env)
         self._out = job.folder / f"out{node}"
-        options = ["--elastic", *limits.split(), "--door", str(job.door), "--job", job.name]
-        options += ["--node-rank", str(node), *(["--join"] if node > 0 else [])]
+        options = ["--elastic", *limits.split(), "--door", job.url or str(job.door)]
+        options += ["--job", job.name, "--node-rank", str(node), *job.options]
+        options += ["--join"] if node > 0 else []
         world = nursery.World(job.hosts[node]) if job.hosts else None
         with self._out.open("a") as out:
             self.process = nursery.Popen(
@@ -63,7 +64,8 @@ class Launcher:
 
 
 class Job:
-    """An elastic job. ``hosts``: network namespaces, one for each launcher."""
+    """An elastic job. ``hosts``: network namespaces, one for each launcher; ``url``: address of a
+    door over HTTP, whose text ``ask`` returns; ``options``: of all launchers."""
 
     def __init__(
         self,
@@ -71,11 +73,16 @@ class Job:
         *args: str,
         script: Path = SCRIPT,
         hosts: Sequence[str] = (),
+        url: str = "",
+        ask: Callable[[], str] | None = None,
+        options: Sequence[str] = (),
         **env: str,
     ) -> None:
         self.name = f"joint-{secrets.token_hex(4)}"
         self.folder, self.script, self.hosts, self.env = folder, script, hosts, env
         self.door = folder / "door"
+        self.url, self.options = url, options
+        self._ask = ask or self._read
         self.sockets = Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))  # short, as sockets require
         self.logs = folder / "logs"
         self.logs.mkdir()
@@ -128,10 +135,16 @@ class Job:
     def numbers(self) -> list[int]:
         """Returns the numbers of the ranks in the membership file; none: there is no file, or the
         job is over."""
-        try:
-            return [int(word) for word in self.door.read_text().split()[1:]]
-        except FileNotFoundError:
-            return []
+        return [int(word) for word in self.membership().split()[1:]]
+
+    def membership(self) -> str:
+        """Returns the text of the membership file; "": there is none."""
+        return self._ask()
+
+    def _read(self) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return self.door.read_text()
+        return ""
 
     def wait_for_ranks(self, ranks: int) -> None:
         """Waits until the membership file lists that many ranks and that many train: newcomers are

@@ -7,13 +7,38 @@ import json
 import re
 import socket
 import ssl
+import subprocess
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import pytest
 
 import program
 from cluster import Cluster
 
 TOKEN = "a token of the tests, long enough"
+
+
+def write_certificate(folder: Path, *names: str) -> None:
+    """Writes cert.pem, key.pem and token to a folder. names: "IP:127.0.0.1", for example."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+               "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+               "-addext", f"subjectAltName={','.join(names)}", "-keyout", folder / "key.pem",
+               "-out", folder / "cert.pem"]  # fmt: skip
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=program.LIMIT_S)
+    except FileNotFoundError:
+        pytest.skip("openssl, which makes a certificate, is not there")
+    (folder / "token").touch(0o600)
+    (folder / "token").write_text(TOKEN + "\n")
+
+
+def secure(tls: Path, *addresses: str) -> tuple[str, ...]:
+    """Returns the options of a scheduler at these addresses, with the files of such a folder."""
+    options = [word for address in addresses for word in ("--http", address)]
+    options += ["--http-token", f"{tls}/token", "--http-cert", f"{tls}/cert.pem"]
+    return (*options, "--http-key", f"{tls}/key.pem")
 
 
 class Answer(NamedTuple):

@@ -11,24 +11,36 @@ import pytest
 REAP = Path(__file__).parents[3] / "tools/reap.py"
 
 
-def reap(script: str, *args: str) -> subprocess.CompletedProcess[str]:
+def reap(script: str, *args: str, way: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command, which ends only when no process holds its output open any more."""
-    command = [sys.executable, str(REAP), "sh", "-c", script, *args]
+    command = [sys.executable, str(REAP), *way.split(), "sh", "-c", script, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+ways = pytest.mark.parametrize("way", ["", "--world"])
+
+
+@ways
 @pytest.mark.parametrize("status", [0, 1, 77])
-def test_status_is_passed_on(status: int) -> None:
-    assert reap(f"exit {status}").returncode == status
+def test_status_is_passed_on(status: int, way: str) -> None:
+    assert reap(f"exit {status}", way=way).returncode == status
 
 
-def test_signal_is_passed_on() -> None:
-    assert reap("kill -SEGV $$").returncode == -signal.SIGSEGV
+@ways
+def test_signal_is_passed_on(way: str) -> None:
+    assert reap("kill -SEGV $$", way=way).returncode == -signal.SIGSEGV
 
 
-def test_process_that_leaves_by_itself_is_fine() -> None:
-    done = reap("sleep 0.3 & exit 0")
+@ways
+def test_process_that_leaves_by_itself_is_fine(way: str) -> None:
+    done = reap("sleep 0.3 & exit 0", way=way)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_what_is_left_in_a_world_is_named_and_ends_with_it() -> None:
+    done = reap("setsid sleep 97 & exit 0", way="--world")
+    assert done.returncode == 1
+    assert done.stdout.startswith("left behind, and killed: ") and "sleep 97" in done.stdout
 
 
 def is_alive(pid: int) -> bool:
@@ -55,15 +67,18 @@ def test_failure_stays_what_it_was() -> None:
     assert reap("sleep 97 & exit 3").returncode == 3
 
 
-def test_nothing_is_left_when_the_time_is_over() -> None:
-    command = [sys.executable, str(REAP), "sh", "-c", "setsid sleep 97 & echo $!; wait"]
+@ways
+def test_nothing_is_left_when_the_time_is_over(way: str) -> None:
+    script = "setsid sleep 97 & readlink /proc/self/ns/pid; echo $!; wait"
+    command = [sys.executable, str(REAP), *way.split(), "sh", "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        ours = process.stdout.readline().strip() == os.readlink("/proc/self/ns/pid")
         pid = int(process.stdout.readline())
         process.terminate()
         assert "left behind" in process.stdout.read()
         assert process.wait(60) == -signal.SIGTERM
-    assert not is_alive(pid)
+    assert not ours or not is_alive(pid)
 
 
 OVER_WHILE_STARTING = """
@@ -74,6 +89,7 @@ def start_and_end(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 subprocess.Popen._execute_child = start_and_end
 sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 

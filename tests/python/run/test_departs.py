@@ -70,19 +70,30 @@ def test_the_ranks_of_all_nodes_save_and_stop_at_the_same_steps(asks: str, tmp_p
             assert f"stopped with status 143: {root}: step {last} is durable" in node.text()
 
 
-@pytest.mark.parametrize(("at", "answers"), [(1, True), (0, True), (1, False)])
-def test_a_node_leaves_and_another_takes_its_place(at: int, answers: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("at", "answers", "by_signal"),
+    [(1, True, False), (0, True, False), (1, False, False), (1, True, True)],
+)
+def test_a_node_leaves_and_another_takes_its_place(
+    at: int, answers: bool, by_signal: bool, tmp_path: Path
+) -> None:
+    """It leaves after a notice, or after SIGTERM with --on-term leave."""
+    leaves = ("--on-term", "leave", "--grace", "16") if by_signal else ()
     with saving(tmp_path / "limit", 5, STEPS, script=RANK) as saver:
         job = saver.job
         options = ("-n", "1", "--preempted-code", "34", *where(2))
         for i in range(3):
-            job.start(i, *options, "--node-rank", str(i), nnodes=3, **saver.env)
+            own = leaves if i == at else ()
+            job.start(i, *options, *own, "--node-rank", str(i), nnodes=3, **saver.env)
         goes = job.nodes[at]
         live = [node for node in job.nodes if node is not goes]
         for node in job.nodes:
             hear_step(node, 4)
         with contextlib.nullcontext() if answers else saver.mute():
-            notice(goes, 16)
+            if by_signal:
+                goes.signal(signal.SIGTERM)
+            else:
+                notice(goes, 16)
             assert goes.end() == 34, job.texts()
             last = max(said(job, "at"))
             how = "is durable" if answers else "is replicated, but could not be made durable"
@@ -92,7 +103,8 @@ def test_a_node_leaves_and_another_takes_its_place(at: int, answers: bool, tmp_p
             late = job.start(3, *options, nnodes=3, **saver.env)
             assert await_start([*live, late], before, job, 1) == last
         for node in live:
-            assert "this machine goes away" in node.text()
+            said_why = "SIGTERM: this node leaves" if by_signal else "this machine goes away"
+            assert said_why in node.text()
         # The job goes on, and stops when it is told to.
         for node in (*live, late):
             hear_step(node, last + 1)

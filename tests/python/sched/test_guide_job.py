@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import random
@@ -226,6 +227,8 @@ class Job:
         self.log = scheduler.root / "jobs" / "1" / "log"
         self.begun = 0  # bytes of the log before this node
         self.newest = 0  # step of the newest checkpoint in the bucket then; 0: none
+        self.whole: dict[int, dict[str, str]] = {}  # by step: digests of each checkpoint's files
+        self.resumed: set[object] = set()  # steps from which nodes have gone on
 
     def start(self) -> None:
         self.begun = self.log.stat().st_size if self.log.exists() else 0
@@ -273,10 +276,13 @@ class Job:
         (first,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return int(first)
 
+    def folder(self) -> Path:
+        """Returns the folder on the node's disk that has the checkpoints."""
+        return Path(f"/proc/{self.first()}/root{DISK}/bert_qa")
+
     def await_save(self) -> Path:
         """Waits until a checkpoint is made on the disk, and returns it."""
-        folder = Path(f"/proc/{self.first()}/root{DISK}/bert_qa")
-        return folder / await_made(folder, "checkpoint-")
+        return self.folder() / await_made(self.folder(), "checkpoint-")
 
     def until(self, true: Callable[[], object], what: str) -> None:
         """Waits until true(), or the job has failed."""
@@ -290,7 +296,8 @@ class Job:
 
     def lose(self) -> None:
         """Loses the node, and checks what its disk was for: it went on from the newest checkpoint
-        that the bucket had."""
+        that the bucket had, each byte of which was as the node before had written it."""
+        here = digests(self.folder())
         os.kill(self.first(), signal.SIGKILL)
         self.scheduler.kill()
         said = self.said()
@@ -298,6 +305,24 @@ class Job:
         if "Running training" in said:
             from_steps = re.findall(r"Continuing training from global step (\d+)", said)
             assert [*map(int, from_steps)] == [self.newest] * (self.newest > 0), said
+            if self.newest > 0:
+                assert here[self.newest] == self.whole[self.newest]
+                self.resumed.add(self.newest)
+        self.whole |= here
+
+
+def digests(folder: Path) -> dict[int, dict[str, str]]:
+    """Returns, by their steps, the digests of the files of all checkpoints that are whole: the
+    Trainer writes trainer_state.json last."""
+    found = {}
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            json.loads(state.read_text())
+            found[int(state.parent.name.removeprefix("checkpoint-"))] = {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in state.parent.iterdir()
+            }
+    return found
 
 
 def committed() -> list[int]:
@@ -326,16 +351,21 @@ def await_moment(job: Job, moment: str, goal: int, rng: random.Random) -> None:
             waits.any_moment(rng, 0, 4)
 
 
-def results(folder: Path) -> dict[str, object]:
-    """Returns what does not depend on time of the results of a training."""
-    found = json.loads((folder / "all_results.json").read_text())
+def losses(folder: Path) -> dict[int, float]:
+    """Returns the losses of a training, by their steps."""
     state = json.loads((folder / "trainer_state.json").read_text())
-    kept = {name: value for name, value in found.items() if not re.search("runtime|second", name)}
-    kept.pop("train_loss")  # the mean since the process began
-    kept["losses"] = [(one["step"], one["loss"]) for one in state["log_history"] if "loss" in one]
-    kept["weights"] = (folder / "model.safetensors").read_bytes()
-    kept["checkpoints"] = sorted(path.name for path in folder.glob("checkpoint-*"))
-    return kept
+    return {one["step"]: one["loss"] for one in state["log_history"] if "loss" in one}
+
+
+def check_results(end: Path, straight: Path) -> None:
+    """Checks that the job has done all that a run has done that nobody has disturbed. Its losses
+    are nearly the same: transformers 4.47.1 goes on with slightly other numbers whenever it
+    resumes, also without Pawl, from the disk that it has saved to."""
+    names = ("epoch", "train_samples", "eval_samples")
+    ours, theirs = (json.loads((path / "all_results.json").read_text()) for path in (end, straight))
+    assert ours.keys() == theirs.keys()
+    assert [ours[name] for name in names] == [theirs[name] for name in names]
+    assert losses(end) == pytest.approx(losses(straight), rel=0.02)
 
 
 def steps_of(rows: list[dict[str, object]]) -> set[object]:
@@ -351,7 +381,6 @@ def test_it_survives_the_loss_of_its_nodes(
     rng = random.Random(SEED)
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    resumed = 0
     with (
         undisturbed(home, server, tmp_path) as straight,
         cluster("--node", "node0=1:V100", "--grace", "20", start=False) as scheduler,
@@ -365,7 +394,6 @@ def test_it_survives_the_loss_of_its_nodes(
             job.lose()
             verify()
             assert len(committed()) <= KEPT + 1
-            resumed += job.newest > 0
             job.start()
         job.until(lambda: scheduler.state(1) == "done", "the job is done")
         assert straight.wait(LIMIT_S) == 0
@@ -373,10 +401,14 @@ def test_it_survives_the_loss_of_its_nodes(
         "mirror", "--fetch-only", tmp_path / "end", f"s3://{BUCKET}", env=dict(os.environ)
     )
     assert done.returncode == 0, done.stderr
-    assert results(tmp_path / "end" / "bert_qa") == results(tmp_path / "straight")
-    assert len(committed()) == KEPT
+    check_results(tmp_path / "end" / "bert_qa", tmp_path / "straight")
+    kept = {f"checkpoint-{step}" for step in committed()}
+    assert kept == {path.name for path in (tmp_path / "straight").glob("checkpoint-*")}
+    assert len(kept) == KEPT
     ids, rows = wandb_rows(home / "transformers" / WHERE)
     _, expected = wandb_rows(tmp_path)
     assert ids == {task}
-    assert steps_of(rows) == steps_of(expected)
-    SUMMARY.append(f"guide's job: {KILLS} nodes lost, {resumed} resumed")
+    # A node may be lost, and its checkpoint not, before W&B has written the row of that step.
+    assert steps_of(rows) <= steps_of(expected)
+    assert steps_of(expected) - steps_of(rows) <= job.resumed
+    SUMMARY.append(f"guide's job: {KILLS} nodes lost, resumed from steps {job.resumed}")

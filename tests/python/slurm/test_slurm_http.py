@@ -8,7 +8,6 @@ import pwd
 import shutil
 import signal
 import ssl
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from conftest import real_core
 from packages import with_package
 from test_sched_http import HINTS
 from test_slurm_sched import LIMIT_S, Scheduler, scheduler
-from web import TOKEN, Web
+from web import TOKEN, Web, secure, write_certificate
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -46,25 +45,8 @@ def ours() -> Iterator[slurm.Slurm]:
 def tls() -> Iterator[Path]:
     """A folder with cert.pem, key.pem and token, for all who ask."""
     with tempfile.TemporaryDirectory(prefix="pawl-tls-", dir="/tmp") as name:
-        folder = Path(name)
-        names = f"subjectAltName=DNS:localhost,IP:127.0.0.1,IP:{netns.address(0)}"
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                   "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                   "-addext", names, "-keyout", folder / "key.pem",
-                   "-out", folder / "cert.pem"]  # fmt: skip
-        try:
-            subprocess.run(command, check=True, capture_output=True, timeout=program.LIMIT_S)
-        except FileNotFoundError:
-            pytest.skip("openssl, which makes a certificate, is not there")
-        (folder / "token").touch(0o600)
-        (folder / "token").write_text(TOKEN + "\n")
-        yield folder
-
-
-def secure(tls: Path, *addresses: str) -> tuple[str, ...]:
-    options = [word for address in addresses for word in ("--http", address)]
-    options += ["--http-token", f"{tls}/token", "--http-cert", f"{tls}/cert.pem"]
-    return (*options, "--http-key", f"{tls}/key.pem")
+        write_certificate(Path(name), "DNS:localhost", "IP:127.0.0.1", f"IP:{netns.address(0)}")
+        yield Path(name)
 
 
 def start(made: Scheduler, tls: Path, **env: str) -> None:

@@ -5,13 +5,13 @@
 #include "base/fault.h"
 #include "ckpt/root.h"
 #include "ckpt/tags.h"
+#include "folder.h"
 #include "io/loop.h"
 #include "sample.h"
 #include "store/dirs.h"
 #include "within.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -23,11 +23,6 @@
 #include <cmocka.h>
 
 #define WAIT_MS 60000
-
-static int remove_it(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
-}
 
 static void take_opened(struct persist *persist)
 {
@@ -104,7 +99,7 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	assert_true(!left || !was_woken(other));
 	loop_close(other);
 	loop_close(loop);
-	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(root);
 }
 
 /* The agent leaves before the thread has come to the jobs submitted: under ASan, nothing leaks. */
@@ -129,7 +124,7 @@ static void what_is_not_begun_is_freed(void **state)
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
 	loop_close(loop);
-	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(root);
 }
 
 /* ---- many damaged tags ---- */
@@ -192,7 +187,7 @@ static uint64_t count_calls(const char *point, uint64_t damaged)
 	assert_int_equal(find_newest(root, &alerts), 5000);
 	calls = fault_count();
 	fault_disarm();
-	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(root);
 	return calls;
 }
 
@@ -225,7 +220,7 @@ static void a_mass_of_damage_stays_where_it_is(void **state)
 	assert_int_equal(store_stat(store, ".bad/global_step1049.1", NULL, NULL, NULL), 0);
 	assert_int_equal(store_stat(store, ".bad/global_step1047.3", NULL, NULL, NULL), 0);
 	store_close(store);
-	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(root);
 }
 
 int main(void)

@@ -6,9 +6,9 @@
 #ifndef SANITIZED
 
 #include "agent/root.h"
+#include "folder.h"
 #include "within.h"
 
-#include <ftw.h>
 #include <sys/stat.h>
 
 static _Thread_local unsigned left; /* allocations until one fails, which counts; 0: none does */
@@ -20,11 +20,6 @@ static void count_call(void)
 static int fail_call(const void *old)
 {
 	return left > 0 && --left == 0;
-}
-
-static int remove_it(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
 }
 
 static void check_opened(struct agent_root *root)
@@ -65,7 +60,7 @@ static void each_root_is_refused_or_has_its_storage_opened(void **state)
 	}
 	assert_true(refused > 4);
 	loop_close(agent.loop);
-	nftw(path, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(path);
 }
 
 int main(void)

@@ -34,6 +34,7 @@ static void gives_check_values(void **state)
 	assert_int_equal(crc32_zip_slow(0, "123456789", 9), 0xcbf43926u);
 	assert_int_equal(crc64(0, "123456789", 9), 0xae8b14860a799888u);
 	assert_int_equal(crc64_slow(0, "123456789", 9), 0xae8b14860a799888u);
+	assert_int_equal(crc32c_add(0xe3069283u, 0x31323334), crc32c(0, "1234567891234", 13));
 	assert_int_equal(crc32c(0, NULL, 0), 0);
 	assert_int_equal(crc32_zip(0, NULL, 0), 0);
 	assert_int_equal(crc64(0, NULL, 0), 0);

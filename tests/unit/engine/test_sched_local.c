@@ -13,8 +13,8 @@
 #include "engine/local/run_placement.h"
 #include "engine/local/strays.h"
 #include "engine/submission.h"
+#include "folder.h"
 
-#include <ftw.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -586,18 +586,13 @@ static void kill_left(void)
 	}
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static int tear_down(void **state)
 {
 	kill_left();
 	local_close(lw.local);
 	suite_close();
 	loop_close(events.loop);
-	nftw(lw.root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(lw.root);
 	return 0;
 }
 

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine/slurm/slurm_impl.h"
+#include "folder.h"
 #include "io/loop.h"
 #include "times.h"
 #include "within.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,11 +103,6 @@ static void put_pilot(struct slurm_have_part part)
 	wire_out_deinit(&out);
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 /* ---- the engine ---- */
 
 static int64_t now(void *user)
@@ -200,7 +195,7 @@ static int tear_down(void **state)
 {
 	sched_slurm_close(w.engine);
 	loop_close(w.loop);
-	return nftw(w.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return folder_remove_tree(w.folder);
 }
 
 /* ---- the tests ---- */

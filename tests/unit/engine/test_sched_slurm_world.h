@@ -9,12 +9,12 @@
 
 #include "base/clock.h"
 #include "engine/slurm/slurm.h"
+#include "folder.h"
 #include "within.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -356,11 +356,6 @@ static void world_open(const char *program, const char *source)
 	world_open_engine();
 }
 
-static int world_remove(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 /* Counts the processes whose environment contains the folder, and prints them if print is set. */
 static uint32_t world_left(bool print)
 {
@@ -418,7 +413,7 @@ static void world_close(void)
 		}
 		within_pace(0.1);
 	}
-	nftw(sw.folder, world_remove, 16, FTW_DEPTH | FTW_PHYS);
+	folder_remove_tree(sw.folder);
 }
 
 #endif

@@ -45,6 +45,29 @@ static void a_member_departs_and_another_takes_its_place(void **state)
 	assert_int_equal(w.hosts[3].status, 0);
 }
 
+/* --on-term leave: SIGTERM alone says that a node must go. It may come twice at once, from a batch
+ * system and from a supervisor. */
+static void a_terminated_member_departs(void **state)
+{
+	struct nodes_event event = {.kind = NODES_TERMINATED,
+		.signal = 15,
+		.text = "SIGTERM: this node leaves the job"};
+
+	start_leaving(3, 1);
+	event.deadline_ns = w.now_ns + 20 * S_NS;
+	happen(1, MS_NS, event, NULL);
+	happen(1, S_NS / 5, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(S_NS);
+	check_group(); /* the workers may finish */
+	assert_true(has_logged(0, "SIGTERM: this node leaves the job"));
+	end_all_workers(0);
+	start_host(3);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[1].status, 33);
+	check_group();
+	assert_true(w.hosts[3].alive[0]);
+}
+
 /* The others seek the next coordinator. If there is no other place, they wait for a node there. */
 static void the_coordinator_departs(void **state)
 {
@@ -163,6 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_member_departs_and_another_takes_its_place),
+		cmocka_unit_test(a_terminated_member_departs),
 		cmocka_unit_test(the_coordinator_departs),
 		cmocka_unit_test(the_last_machine_takes_the_job_along),
 		cmocka_unit_test(several_nodes_depart),

@@ -23,7 +23,8 @@ static const struct run_times times = {.fast_ns = 5 * S,
 	.backoff_ns = S,
 	.backoff_max_ns = 4 * S,
 	.reserve_ns = 3 * S,
-	.drain_ns = 1800 * S};
+	.drain_ns = 1800 * S,
+	.look_ns = S};
 static struct run_policy policy;
 static int64_t now_ns;
 
@@ -310,7 +311,62 @@ static void it_leaves_as_its_machine_goes_away(void **state)
 	}
 }
 
-/* The last one of a job does not leave, or its step is long: the job stops in what time is left. */
+static unsigned others_stay(void)
+{
+	now_ns = policy.timer_ns;
+	return step((struct run_event){.kind = RUN_TIMEOUT, .survivable = true});
+}
+
+/* The step is long, and others stay: the workers have all of the time but for the reserve, and then
+ * the others go on as if the machine were lost. If the others leave, too, the job stops. */
+static void who_cannot_leave_in_time_is_killed_if_others_stay(void **state)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		int64_t end_ns;
+
+		begin(2, 1, 3);
+		policy.preempted_status = i == 1 ? 33 : 0;
+		assert_int_equal(quits_by(20 * S), RUN_DO_RETIRE);
+		end_ns = policy.deadline_ns;
+		while (policy.timer_ns < end_ns - 3 * S) {
+			assert_int_equal(others_stay(), 0);
+			assert_int_equal(policy.phase, RUN_WORKING);
+		}
+		if (i == 2) { /* the others leave now */
+			assert_int_equal(timeout(), RUN_DO_NOTICE);
+			assert_int_equal(policy.phase, RUN_LEAVING);
+			continue;
+		}
+		assert_int_equal(policy.timer_ns, end_ns - 3 * S);
+		assert_int_equal(others_stay(), RUN_DO_KILL);
+		assert_int_equal(failed(137, true, S), 0);
+		assert_int_equal(failed(137, true, S), RUN_DO_DRAIN);
+		check_end(i == 1 ? 33 : 143);
+	}
+}
+
+/* One signal more than those that a cloud sends beside its notice: the workers are killed. */
+static void a_further_signal_kills_who_leaves(void **state)
+{
+	begin(1, 1, 3);
+	assert_int_equal(quits_by(20 * S), RUN_DO_RETIRE);
+	assert_int_equal(signaled(), RUN_DO_KILL);
+	assert_int_equal(failed(137, true, S), RUN_DO_DRAIN);
+	/* And one while that is made durable ends it. */
+	assert_int_equal(signaled(), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 143);
+	/* Another signal is the user's, who stops the job. */
+	begin(1, 1, 3);
+	quits_by(20 * S);
+	assert_int_equal(step((struct run_event){.kind = RUN_SIGNALED, .signal = 2}),
+		RUN_DO_NOTICE);
+	/* Without a time to leave by, a signal stops the job. */
+	begin(1, 1, 3);
+	quit();
+	assert_int_equal(signaled(), RUN_DO_NOTICE);
+}
+
+/* The last one of a job does not leave, or all leave: the job stops in what time is left. */
 static void who_cannot_leave_in_time_stops_the_job(void **state)
 {
 	begin(1, 1, 3);
@@ -421,7 +477,8 @@ static unsigned random_event(struct rng *rng, struct seen *seen)
 
 	now_ns += (int64_t)rng_below(rng, 6 * S);
 	if (policy.timer_ns != 0 && now_ns >= policy.timer_ns) {
-		return timeout();
+		return step((struct run_event){.kind = RUN_TIMEOUT,
+			.survivable = rng_below(rng, 2) == 0});
 	}
 	if (policy.phase == RUN_DRAINING) {
 		return step((struct run_event){.kind = RUN_DRAINED, .ok = true});
@@ -702,6 +759,8 @@ int main(void)
 		cmocka_unit_test(it_leaves_and_the_others_go_on),
 		cmocka_unit_test(who_is_to_leave_may_come_to_the_end),
 		cmocka_unit_test(it_leaves_as_its_machine_goes_away),
+		cmocka_unit_test(who_cannot_leave_in_time_is_killed_if_others_stay),
+		cmocka_unit_test(a_further_signal_kills_who_leaves),
 		cmocka_unit_test(who_cannot_leave_in_time_stops_the_job),
 		cmocka_unit_test(a_signal_while_none_lives_ends_it),
 		cmocka_unit_test(the_last_one_that_fails_at_the_end_failed),

@@ -69,6 +69,10 @@ static void live_ranks_are_written_and_read(void **state)
 	assert_int_equal(read_alive(3).heartbeat, 12);
 	assert_true(read_alive(3).ranks == (1ull << 63 | 1));
 	assert_int_equal(read_alive(30).heartbeat, 0);
+	assert_false(read_alive(3).leaves);
+	alive.leaves = true;
+	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
+	assert_true(read_alive(3).leaves);
 	alive.ranks = 0;
 	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
 	assert_int_equal(membership_write_alive(&alive, membership_path, 3, &err), 0);
@@ -80,6 +84,45 @@ static void live_ranks_are_written_and_read(void **state)
 	fputs("17", file);
 	fclose(file);
 	assert_int_equal(read_alive(3).heartbeat, 0);
+}
+
+static void write_alive(uint32_t launcher, uint64_t ranks, bool leaves)
+{
+	const struct membership_alive alive = {.heartbeat = 1, .ranks = ranks, .leaves = leaves};
+	struct pawl_err err;
+
+	assert_int_equal(membership_write_alive(&alive, membership_path, launcher, &err), 0);
+}
+
+/* Others stay where a rank that trains is shown as alive by another launcher that does not leave.
+ */
+static void others_stay_if_they_live_and_do_not_leave(void **state)
+{
+	struct run_plan plan = {.first = 64}; /* launcher 1 */
+	struct run_joint joint = {.options = {.plan = &plan}};
+	FILE *file;
+
+	snprintf(plan.membership_path, sizeof(plan.membership_path), "%s", membership_path);
+	assert_false(run_joint_others_stay(&joint)); /* nobody has written a membership */
+	file = fopen(membership_path, "w");
+	assert_non_null(file);
+	fputs("127.0.0.1:1:ff 0 64 128\n", file); /* ranks of launchers 0, 1 and 2 */
+	fclose(file);
+	assert_false(run_joint_others_stay(&joint));
+	write_alive(1, 1, false); /* we ourselves do not count */
+	write_alive(0, 2, false); /* lives, but does not train */
+	assert_false(run_joint_others_stay(&joint));
+	write_alive(2, 1, true);
+	assert_false(run_joint_others_stay(&joint));
+	write_alive(0, 1, false);
+	assert_true(run_joint_others_stay(&joint));
+	joint.heartbeats_then[0] = 1; /* dead since we began to leave */
+	assert_false(run_joint_others_stay(&joint));
+	joint.heartbeats_then[0] = 9;
+	assert_true(run_joint_others_stay(&joint));
+	write_alive(0, 1, true);
+	assert_false(run_joint_others_stay(&joint));
+	membership_remove_alive(membership_path);
 }
 
 /* Only the files of launchers are removed, and nothing else that lies there. */
@@ -108,6 +151,13 @@ static void wait_for(uint64_t ranks, uint64_t before)
 	WITHIN(WITHIN_LONG_S, read_alive(5).ranks == ranks && read_alive(5).heartbeat != before);
 }
 
+static void show_ranks(struct run_presence *presence, uint64_t ranks)
+{
+	const struct membership_alive alive = {.ranks = ranks};
+
+	run_presence_update(presence, &alive);
+}
+
 static void a_launcher_shows_its_ranks_until_it_ends(void **state)
 {
 	struct run_presence *presence;
@@ -115,14 +165,14 @@ static void a_launcher_shows_its_ranks_until_it_ends(void **state)
 	uint64_t heartbeat;
 
 	assert_int_equal(run_presence_open(&presence, membership_path, 5, &err), 0);
-	run_presence_update(presence, 3);
+	show_ranks(presence, 3);
 	wait_for(3, 0);
 	heartbeat = read_alive(5).heartbeat;
-	run_presence_update(presence, 3); /* the ranks still live */
+	show_ranks(presence, 3); /* the ranks still live */
 	wait_for(3, heartbeat);
-	run_presence_update(presence, 0);
+	show_ranks(presence, 0);
 	wait_for(0, 1);
-	run_presence_update(presence, 2);
+	show_ranks(presence, 2);
 	wait_for(2, 0);
 	run_presence_close(presence);
 	wait_for(0, 1); /* on a busy machine the thread may have been left behind */
@@ -139,10 +189,10 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 	snprintf(path, sizeof(path), "%s.alive5", membership_path);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(run_presence_open(&presence, membership_path, 5, &err), 0);
-	run_presence_update(presence, 1);
+	show_ranks(presence, 1);
 	within_pace(0.02);
 	assert_int_equal(rmdir(path), 0);
-	run_presence_update(presence, 1);
+	show_ranks(presence, 1);
 	wait_for(1, 0);
 	run_presence_close(presence);
 	wait_for(0, 1);
@@ -412,6 +462,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(live_ranks_are_written_and_read, make_folder,
 			remove_folder),
+		cmocka_unit_test_setup_teardown(others_stay_if_they_live_and_do_not_leave,
+			make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(what_is_left_is_removed, make_folder,
 			remove_folder),
 		cmocka_unit_test_setup_teardown(a_launcher_shows_its_ranks_until_it_ends,

@@ -1,8 +1,8 @@
 /* What metadata services are asked and what their answers mean: the documented answers of AWS, GCP
  * and Azure, and what else may come. */
+#include "io/http_request.h"
 #include "notice/notice.h"
 #include "pawl/err.h"
-#include "store/object/object_request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static const struct notice_times times = {.aws_ns = 5 * S,
 	.again_max_ns = 60 * S};
 static struct notice_watch watch;
 static struct notice_event event;
-static struct object_request request;
+static struct http_request request;
 static struct pawl_err err;
 
 static void begin(const char *source)

@@ -214,7 +214,7 @@ static inline unsigned map_kib(void)
 	return all_kib;
 }
 
-#define IMAGE_KIB 4u /* what an image takes */
+#define IMAGE_KIB 4u /* size of each image, in KiB */
 
 static unsigned descriptors; /* before a test */
 static unsigned mapped_kib;  /* before a test */

@@ -35,7 +35,7 @@ static EVP_PKEY *own_key;
 static char service[2 * RSA_PEM_MAX]; /* file of a service account */
 static char changed[2 * RSA_PEM_MAX]; /* service with something else in it */
 static struct object_auth *auth;
-static struct object_request request;
+static struct http_request request;
 
 /* ---- the service account ---- */
 

@@ -33,7 +33,7 @@
 #define TOO_LONG 5000u
 
 static struct object_place place;
-static struct object_request request;
+static struct http_request request;
 static struct object_op op;
 static struct pawl_err err;
 static char sent[16384]; /* the request as text */

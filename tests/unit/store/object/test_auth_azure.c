@@ -26,7 +26,7 @@
 	"{\"access_token\":\"hush-" x "\",\"expires_in\":\"3600\",\"expires_on\":\"1\"}"
 
 static struct object_auth *auth;
-static struct object_request request;
+static struct http_request request;
 
 static int begin_auth(void **state)
 {

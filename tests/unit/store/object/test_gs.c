@@ -19,7 +19,7 @@
 #define NOBODYS    "x-goog-if-generation-match: 9007199254740991\n"
 
 static struct object_place place;
-static struct object_request request;
+static struct http_request request;
 static struct object_op op;
 static struct pawl_err err;
 static char sent[16384]; /* the request as text */

@@ -2,7 +2,7 @@
  * implementation (botocore) has signed, and what may change between two signatures. Google
  * publishes no examples of its kind with HMAC keys: those here were computed by a second
  * implementation of ours, in Python. */
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 #include "store/object/sign_aws.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 #define SECRET   "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
 static const struct sign_aws_key key = {ID, SECRET, ""};
-static struct object_request request;
+static struct http_request request;
 
 static void assert_header(const char *name, const char *value)
 {

@@ -12,7 +12,7 @@
  *
  * with the path as it is sent and the query decoded. KEY is the well-known one of Azurite.
  */
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 #include "store/object/sign_azure.h"
 
 #include <setjmp.h>
@@ -31,7 +31,7 @@
 
 static unsigned char bytes[SIGN_AZURE_KEY_MAX];
 static struct sign_azure_key key = {"account", bytes, 0};
-static struct object_request request;
+static struct http_request request;
 
 static int decode_key(void **state)
 {

@@ -7,13 +7,13 @@
  * Whether a call stalls is measured by the bytes that left or reached the socket, not by those that
  * libcurl took from the caller: with its buffer of 512 KiB, a slow link would look like a dead one.
  */
-#include "store/object/http.h"
+#include "io/http.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -32,9 +32,11 @@
 struct http_pool {
 	CURLM *multi;
 	struct http_options options;
-	char *ca_file;           /* owned copy, or NULL */
-	struct http_call *calls; /* in flight, in no order */
-	atomic_bool woken;       /* http_pool_wake was called, and http_reap has not seen it */
+	char *ca_file;                 /* owned copy, or NULL */
+	char *proxy;                   /* owned copy, or NULL */
+	struct curl_slist *connect_to; /* one entry, owned; NULL: none */
+	struct http_call *calls;       /* in flight, in no order */
+	atomic_bool woken; /* http_pool_wake was called, and http_reap has not seen it */
 };
 
 static pthread_once_t global_once = PTHREAD_ONCE_INIT;
@@ -43,6 +45,28 @@ static CURLcode global_rv;
 static void init_global(void)
 {
 	global_rv = curl_global_init(CURL_GLOBAL_ALL);
+}
+
+/* Copies a text, if there is one. Returns false if there is no memory. */
+static bool copy_text(const char *text, char **copy)
+{
+	*copy = text != NULL ? FAULT_MEM("http.pool", strdup(text)) : NULL;
+	return text == NULL || *copy != NULL;
+}
+
+/* Copies the texts of the options. Returns false if there is no memory. */
+static bool copy_texts(struct http_pool *http)
+{
+	const struct http_options *options = &http->options;
+	char all[URL_MAX];
+
+	if (options->connect_to != NULL) {
+		snprintf(all, sizeof(all), "::%s", options->connect_to);
+		http->connect_to = FAULT_MEM("http.pool", curl_slist_append(NULL, all));
+	}
+	return copy_text(options->ca_file, &http->ca_file) &&
+		copy_text(options->proxy, &http->proxy) &&
+		(options->connect_to == NULL || http->connect_to != NULL);
 }
 
 int http_pool_open(const struct http_options *options, struct http_pool **http,
@@ -57,10 +81,7 @@ int http_pool_open(const struct http_options *options, struct http_pool **http,
 	}
 	h->options = *options;
 	h->multi = FAULT_MEM("http.pool", curl_multi_init());
-	if (options->ca_file != NULL) {
-		h->ca_file = FAULT_MEM("http.pool", strdup(options->ca_file));
-	}
-	if (h->multi == NULL || (options->ca_file != NULL && h->ca_file == NULL)) {
+	if (h->multi == NULL || !copy_texts(h)) {
 		http_pool_close(h);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for connections");
 	}
@@ -81,7 +102,9 @@ void http_pool_close(struct http_pool *http)
 	if (http->multi != NULL) {
 		curl_multi_cleanup(http->multi);
 	}
+	curl_slist_free_all(http->connect_to);
 	free(http->ca_file);
+	free(http->proxy);
 	free(http);
 }
 
@@ -240,7 +263,7 @@ static bool add_line(struct http_call *call, const char *line)
 
 static bool add_lines(struct http_call *call)
 {
-	const struct object_request *request = call->request;
+	const struct http_request *request = call->request;
 	char line[REQUEST_TEXT_MAX];
 	bool added = add_line(call, "Expect:");
 
@@ -273,13 +296,41 @@ static void set_method(CURL *easy, const struct http_call *call)
 		curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->body_bytes);
 	} else if (strcmp(method, "GET") != 0) {
+		if (call->body_bytes > 0) {
+			curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
+			curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE,
+				(curl_off_t)call->body_bytes);
+		}
 		curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
+	}
+}
+
+static void set_pem(CURL *easy, CURLoption option, const struct http_pem *pem)
+{
+	struct curl_blob blob = {(void *)pem->bytes, pem->len_bytes, CURL_BLOB_NOCOPY};
+
+	if (pem->bytes != NULL) {
+		curl_easy_setopt(easy, option, &blob);
+	}
+}
+
+static void set_tls(const struct http_pool *http, CURL *easy)
+{
+	if (http->ca_file != NULL) {
+		curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_file);
+	}
+	set_pem(easy, CURLOPT_CAINFO_BLOB, &http->options.authority);
+	set_pem(easy, CURLOPT_SSLCERT_BLOB, &http->options.certificate);
+	set_pem(easy, CURLOPT_SSLKEY_BLOB, &http->options.key);
+	if (http->options.insecure) {
+		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
 	}
 }
 
 static void set_options(const struct http_pool *http, struct http_call *call)
 {
-	const struct object_request *request = call->request;
+	const struct http_request *request = call->request;
 	CURL *easy = call->easy;
 	char url[URL_MAX];
 
@@ -307,12 +358,15 @@ static void set_options(const struct http_pool *http, struct http_call *call)
 	curl_easy_setopt(easy, CURLOPT_READDATA, call);
 	curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, seek_body);
 	curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
-	if (http->ca_file != NULL) {
-		curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_file);
-	}
 	if (http->options.direct) {
 		curl_easy_setopt(easy, CURLOPT_PROXY, "");
+	} else if (http->proxy != NULL) {
+		curl_easy_setopt(easy, CURLOPT_PROXY, http->proxy);
 	}
+	if (http->connect_to != NULL) {
+		curl_easy_setopt(easy, CURLOPT_CONNECT_TO, http->connect_to);
+	}
+	set_tls(http, easy);
 	set_method(easy, call);
 }
 
@@ -439,7 +493,8 @@ static bool stalls(const struct http_pool *http, struct http_call *call, int64_t
 		call->marked_bytes = call->moved_bytes;
 		call->marked_ns = now_ns;
 	}
-	return now_ns - call->marked_ns > http->options.stall_ns;
+	return now_ns - call->marked_ns >
+		(call->stall_ns > 0 ? call->stall_ns : http->options.stall_ns);
 }
 
 /* Ends the first call that stalls, and returns it. */
@@ -453,7 +508,7 @@ static struct http_call *end_stalled(struct http_pool *http)
 			call->rv = PAWL_ETIMEDOUT;
 			snprintf(call->why, sizeof(call->why),
 				"nearly nothing was sent or received for %lld s",
-				(long long)(http->options.stall_ns / NS_PER_S));
+				(long long)((now_ns - call->marked_ns) / NS_PER_S));
 			take_out(http, call);
 			return call;
 		}

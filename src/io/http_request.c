@@ -1,6 +1,6 @@
-/* Requests to object stores, built part by part: see object_request.h. A part is appended whole or
+/* Requests of HTTP, built part by part: see http_request.h. A part is appended whole or
  * not at all, so what is there stays well-formed when a part does not fit. */
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include "base/assert.h"
 
@@ -57,19 +57,19 @@ static bool append_encoded(char *out, size_t size_bytes, const char *text, bool 
 
 /* ---- the target ---- */
 
-void request_init(struct object_request *request, const char *method, const char *endpoint)
+void request_init(struct http_request *request, const char *method, const char *endpoint)
 {
 	bool tls = strncmp(endpoint, "https://", 8) == 0;
 
 	ASSERT(tls ||
 		strncmp(endpoint, "http://", 7) == 0); /* as object_endpoint_parse leaves it */
-	*request = (struct object_request){.method = method, .tls = tls};
+	*request = (struct http_request){.method = method, .tls = tls};
 	if (!append(request->host, sizeof(request->host), endpoint + (tls ? 8 : 7))) {
 		request->full = true;
 	}
 }
 
-void request_add_path(struct object_request *request, const char *raw)
+void request_add_path(struct http_request *request, const char *raw)
 {
 	char *path = request->path;
 	size_t n = strlen(path);
@@ -91,7 +91,7 @@ static int compare_names(const char *a, const char *b)
 	return order != 0 ? order : (a_n > b_n) - (a_n < b_n);
 }
 
-void request_add_query(struct object_request *request, const char *name, const char *value)
+void request_add_query(struct http_request *request, const char *name, const char *value)
 {
 	char *query = request->query;
 	size_t n = strlen(query);
@@ -115,7 +115,7 @@ void request_add_query(struct object_request *request, const char *name, const c
  *
  * The values stand in text one after the other, in the order of the headers, without gaps. */
 
-static uint32_t find_header(const struct object_request *request, const char *name)
+static uint32_t find_header(const struct http_request *request, const char *name)
 {
 	uint32_t i = 0;
 
@@ -134,7 +134,16 @@ static bool is_line(const char *text)
 	return *text == '\0';
 }
 
-void request_add_header(struct object_request *request, const char *name, const char *format, ...)
+void request_set_query(struct http_request *request, const char *query)
+{
+	if (strlen(query) < sizeof(request->query)) {
+		snprintf(request->query, sizeof(request->query), "%s", query);
+	} else {
+		request->full = true;
+	}
+}
+
+void request_add_header(struct http_request *request, const char *name, const char *format, ...)
 {
 	char *value = request->text + request->text_n;
 	size_t room = REQUEST_TEXT_MAX - request->text_n;
@@ -155,7 +164,7 @@ void request_add_header(struct object_request *request, const char *name, const 
 	request->text_n += (size_t)len + 1;
 }
 
-const char *request_header(const struct object_request *request, const char *name)
+const char *request_header(const struct http_request *request, const char *name)
 {
 	uint32_t i = find_header(request, name);
 
@@ -163,7 +172,7 @@ const char *request_header(const struct object_request *request, const char *nam
 }
 
 /* Closes the gap, else a request that is signed again and again would run out of text. */
-void request_drop_header(struct object_request *request, const char *name)
+void request_drop_header(struct http_request *request, const char *name)
 {
 	uint32_t i = find_header(request, name);
 	size_t at;

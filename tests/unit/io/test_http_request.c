@@ -2,7 +2,7 @@
  * that does not fit. */
 #include "../lib/seed.h"
 #include "base/rng.h"
-#include "store/object/object_request.h"
+#include "io/http_request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #define TEXT_MAX 64u    /* bytes of a random text, terminator included */
 #define ROUNDS   20000u /* random texts */
 
-static struct object_request request;
+static struct http_request request;
 
 static int begin(void **state)
 {

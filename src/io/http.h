@@ -6,43 +6,57 @@
  * outside of the functions below. Proxies are those of http_proxy, https_proxy and no_proxy, unless
  * direct.
  */
-#ifndef STORE_OBJECT_HTTP_H
-#define STORE_OBJECT_HTTP_H
+#ifndef IO_HTTP_H
+#define IO_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct http_pool;
-struct object_request;
+struct http_request;
 struct pawl_err;
+
+/* Certificates or a key, as PEM. */
+struct http_pem {
+	const void *bytes; /* NULL: none */
+	size_t len_bytes;
+};
 
 #define HTTP_TEXT_MAX    (64u << 10) /* bytes of an answer that are kept as text, by default */
 #define HTTP_HEADERS_MAX 2048u       /* bytes of an answer's headers that are kept */
 #define HTTP_WHY_MAX     256u
 
 struct http_options {
-	const char *ca_file;  /* certificates to trust; NULL: the system's */
-	int64_t connect_ns;   /* how long a connection may take to come up */
-	int64_t stall_ns;     /* a call that moves nearly nothing for so long is ended */
-	uint32_t connections; /* kept, at most */
-	bool direct;          /* never by a proxy: the service is this machine's own */
+	const char *ca_file; /* certificates to trust; NULL: the system's */
+	/* Certificates to trust instead, and how this end proves who it is. They must live as long
+	 * as the pool. */
+	struct http_pem authority, certificate, key;
+	const char *connect_to; /* "HOST:PORT" of all connections, whatever a request's host is, by
+				 * which the certificate is checked; NULL: the request's */
+	const char *proxy;      /* URL of a proxy for all requests; NULL: the environment's */
+	bool insecure;          /* certificates are not checked */
+	int64_t connect_ns;     /* how long a connection may take to come up */
+	int64_t stall_ns;       /* a call that moves nearly nothing for so long is ended */
+	uint32_t connections;   /* kept, at most */
+	bool direct;            /* never by a proxy: the service is this machine's own */
 };
 
 /* One request and its answer. The caller owns it, and keeps it where it is until it is reaped or
  * canceled. */
 struct http_call {
-	const struct object_request *request; /* signed; must live as long */
-	uint64_t body_bytes;                  /* bytes of the request's body */
+	const struct http_request *request; /* signed; must live as long */
+	uint64_t body_bytes;                /* bytes of the request's body */
 	/* Copies the next bytes of the body, from off on, at most size; returns how many, 0 on
 	 * failure. May be called again for earlier bytes. NULL: no body. */
 	size_t (*read)(void *user, uint64_t off, void *bytes, size_t size);
 	/* Takes the next bytes of the body of an answer with status 2xx. Returns false to end the
 	 * call. NULL: they are kept as text. */
 	bool (*write)(void *user, const void *bytes, size_t len_bytes);
-	void *user;      /* for read and write */
-	size_t text_max; /* bytes of text to keep; more is PAWL_ELIMIT. 0: HTTP_TEXT_MAX */
-	bool patient;    /* any byte counts as progress: the server works, and says so by blanks */
+	void *user;       /* for read and write */
+	size_t text_max;  /* bytes of text to keep; more is PAWL_ELIMIT. 0: HTTP_TEXT_MAX */
+	bool patient;     /* any byte counts as progress: the server works, and says so by blanks */
+	int64_t stall_ns; /* as in the options, for this call; 0: theirs */
 
 	/* Valid when reaped. */
 	int rv; /* 0: there is an answer, of any status; else a PAWL_E code: PAWL_EINVAL

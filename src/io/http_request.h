@@ -1,6 +1,6 @@
 /* A request to an object store, before it is signed and sent. Pure: nothing here does I/O. */
-#ifndef STORE_OBJECT_OBJECT_REQUEST_H
-#define STORE_OBJECT_OBJECT_REQUEST_H
+#ifndef IO_HTTP_REQUEST_H
+#define IO_HTTP_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ struct request_header {
 
 /* Values that do not fit set full, and so do headers with control characters; whoever sends the
  * request checks it once. Do not copy it: its headers point into it. */
-struct object_request {
+struct http_request {
 	const char *method;            /* a literal: "GET" */
 	char host[512];                /* "HOST[:PORT]", as the Host header has it */
 	bool tls;                      /* https */
@@ -33,20 +33,22 @@ struct object_request {
 };
 
 /* Begins a request with an empty path and query. endpoint: "http[s]://HOST[:PORT]". */
-void request_init(struct object_request *request, const char *method, const char *endpoint);
+void request_init(struct http_request *request, const char *method, const char *endpoint);
 /* Appends "/" and each name of raw to the path, percent-encoded; '/' in raw stays. */
-void request_add_path(struct object_request *request, const char *raw);
+void request_add_path(struct http_request *request, const char *raw);
 /* Appends a parameter to the query, percent-encoded. Call it with ascending names, as signatures
  * require. value NULL: the name alone, "uploads". */
-void request_add_query(struct object_request *request, const char *name, const char *value);
+void request_add_query(struct http_request *request, const char *name, const char *value);
+/* Sets the query, which is percent-encoded already. */
+void request_set_query(struct http_request *request, const char *query);
 /* Appends a header, which the request must not have yet. The name must be lower case and live as
  * long as the request. */
-void request_add_header(struct object_request *request, const char *name, const char *format, ...)
+void request_add_header(struct http_request *request, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Returns a header's value, or NULL. */
-const char *request_header(const struct object_request *request, const char *name);
+const char *request_header(const struct http_request *request, const char *name);
 /* Removes a header, if it is there: a request is signed again before each attempt. */
-void request_drop_header(struct object_request *request, const char *name);
+void request_drop_header(struct http_request *request, const char *name);
 /* Writes a text percent-encoded: all but letters, digits and "-._~", and '/' where slash. Returns
  * false, and out is cut, if it does not fit. */
 bool request_encode(const char *text, bool slash, char *out, size_t size_bytes);

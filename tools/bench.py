@@ -75,9 +75,14 @@ def write_section(name: str, section: str) -> None:
 
 
 def read_commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    """Returns the commit, with "-dirty" if anything but the document has changed since."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "-uno", "--", ".", f":!{REPORT.relative_to(ROOT)}")
+    return (git("describe", "--always", "--exclude=*") or "unknown") + ("-dirty" if changed else "")
 
 
 def write_result(result: dict, commit: str) -> None:

@@ -4,10 +4,13 @@ The scheduler may be killed, stand still, or be out of reach for good."""
 from __future__ import annotations
 
 import contextlib
+import http.server
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 
 import netns
 import program
+import waits
 from cluster import Cluster, cluster
 from elastic_launchers import N, running
 from elastic_said import EPOCHS, check_each_once, check_no_restart, check_weights, ends
@@ -127,6 +131,50 @@ def test_who_reaches_nobody_ends(door: Door, tmp_path: Path) -> None:
         job.wait_for_ranks(1)
         said = job.end(0, -signal.SIGALRM)
     check_each_once(said, dead=(1,), n=N)
+
+
+class Livez(http.server.BaseHTTPRequestHandler):
+    """Answers as the API server of Kubernetes does to everybody."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Livez.asked += self.path == "/livez"
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_in_a_pod_the_api_server_counts_as_somebody(door: Door, tmp_path: Path) -> None:
+    """While the API server answers, a launcher outlives a scheduler that does not, and then not."""
+    (tmp_path / "tls").mkdir()
+    write_certificate(tmp_path / "tls", "IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls/cert.pem", tmp_path / "tls/key.pem")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Livez)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    pod = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(server.server_port),
+    }
+    with door.job(tmp_path, "pause=0.3", options=("--fence", "10"), **pod) as job:
+        launcher = job.start(0, "1:1")
+        job.wait_for_trained(1)
+        assert door.ours.daemon is not None
+        door.ours.daemon.send_signal(signal.SIGSTOP)
+        waits.stays(lambda: launcher.process.poll() is None, "the launcher lives", 20)
+        assert Livez.asked > 0
+        server.shutdown()
+        server.server_close()
+        launcher.process.wait(program.LIMIT_S)
+        assert launcher.process.returncode == -signal.SIGALRM
+        door.ours.daemon.send_signal(signal.SIGCONT)
 
 
 ASK = """

@@ -430,6 +430,15 @@ static enum outcome await(struct run_relay *r, struct http_call *call, bool carr
 	return take_answer(r, call->text, err) ? EXCHANGED : FAILED;
 }
 
+/* Returns how late an answer may come. Within the fence's time, a scheduler that does not answer is
+ * given up, and the witness is asked. */
+static int64_t choose_patience(const struct run_relay *r)
+{
+	int64_t patience_ns = times_ns(r->ending ? TIME_RELAY_END : TIME_RELAY_STALL);
+
+	return r->fence_ns > 0 && r->fence_ns / 3 < patience_ns ? r->fence_ns / 3 : patience_ns;
+}
+
 /* Reports what is new here, and waits up to wait_ns for what is new elsewhere. */
 static enum outcome exchange(struct run_relay *r, int64_t wait_ns, struct pawl_err *err)
 {
@@ -437,7 +446,7 @@ static enum outcome exchange(struct run_relay *r, int64_t wait_ns, struct pawl_e
 		.read = give_body,
 		.patient = true,
 		.text_max = ANSWER_MAX,
-		.stall_ns = wait_ns + times_ns(r->ending ? TIME_RELAY_END : TIME_RELAY_STALL)};
+		.stall_ns = wait_ns + choose_patience(r)};
 	enum outcome outcome = FAILED;
 	bool carries = false;
 	char name[PATH_MAX];

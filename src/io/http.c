@@ -4,8 +4,10 @@
  * Each call has a handle of its own, freed at its end: a handle that was used again after a failed
  * rewind or a timeout may fail at once. Connections are kept by the pool, not by handles.
  *
- * Whether a call stalls is measured by the bytes that left or reached the socket, not by those that
+ * Whether a call stalls is measured by the bytes that entered or left the kernel, not by those that
  * libcurl took from the caller: with its buffer of 512 KiB, a slow link would look like a dead one.
+ * For the same reason the kernel keeps only UNSENT_BYTES beside those in flight, in place of up to
+ * 4 MiB, which a link of 128 KiB/s sends in 32 s.
  */
 #include "io/http.h"
 
@@ -16,6 +18,8 @@
 #include "io/http_request.h"
 
 #include <curl/curl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,7 +28,8 @@
 #include <strings.h>
 
 #define BUFFER_BYTES                                                                               \
-	(512L << 10)          /* buffer of libcurl, for each direction; a larger one is slower */
+	(512L << 10) /* buffer of libcurl, for each direction; a larger one is slower */
+#define UNSENT_BYTES   (128 << 10)
 #define PROGRESS_BYTES 16384u /* moved in the time of a stall: less is none */
 #define POLL_MS        1000   /* between two looks for stalls */
 #define URL_MAX        (512u + REQUEST_PATH_MAX + REQUEST_QUERY_MAX + 16u)
@@ -328,6 +333,15 @@ static void set_tls(const struct http_pool *http, CURL *easy)
 	}
 }
 
+/* Fits CURLOPT_SOCKOPTFUNCTION. A kernel that does not know the option keeps more. */
+static int limit_unsent(void *user, curl_socket_t fd, curlsocktype purpose)
+{
+	int bytes = UNSENT_BYTES;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof(bytes));
+	return CURL_SOCKOPT_OK;
+}
+
 static void set_options(const struct http_pool *http, struct http_call *call)
 {
 	const struct http_request *request = call->request;
@@ -345,6 +359,7 @@ static void set_options(const struct http_pool *http, struct http_call *call)
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "pawl/" PAWL_VERSION);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
 		(long)(http->options.connect_ns / NS_PER_MS));
+	curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, limit_unsent);
 	curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER_BYTES);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->why);

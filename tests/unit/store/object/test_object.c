@@ -184,6 +184,35 @@ static void stalls_are_ended(void **state)
 	}
 }
 
+static size_t read_user(void *user, uint64_t off, void *bytes, size_t size)
+{
+	memcpy(bytes, (const uint8_t *)user + off, size);
+	return size;
+}
+
+/* The kernel takes all of a body at once; the link needs three times as long as a stall. */
+static void a_slow_link_is_no_stall(void **state)
+{
+	static const uint8_t zeros[2 * MIB];
+	struct object_options options = make_options(60);
+	struct object_op op = {.verb = OBJECT_PUT,
+		.key = "new",
+		.body_bytes = sizeof(zeros),
+		.read = read_user,
+		.user = (void *)zeros,
+		.crc = crc32c(0, zeros, sizeof(zeros))};
+	struct object_url url;
+
+	options.stall_ns = 1500 * NS_PER_MS;
+	object_close(client);
+	client = NULL;
+	OK(object_url_parse(S3_ADDRESS, &url, &err));
+	OK(object_open(&url, &options, &client, &err));
+	behave(&(struct s3_settings){.conn_bytes_s = 512 << 10});
+	OK(do_op(op));
+	assert_int_equal(count(S3_PUT), 1);
+}
+
 /* White space before the text of Complete means that the server works. */
 static void blanks_are_patience(void **state)
 {
@@ -508,6 +537,7 @@ int main(void)
 		TEST(lost_answers_are_asked_for_again),
 		TEST(errors_in_good_answers_are_errors),
 		TEST(stalls_are_ended),
+		TEST(a_slow_link_is_no_stall),
 		TEST(blanks_are_patience),
 		TEST(slow_answers_are_asked_for_again),
 		TEST(faults_that_last_are_named),

@@ -2,11 +2,10 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include "base/units.h"
+
 #include <pthread.h>
 #include <stdint.h>
-
-#define NS_PER_MS 1000000LL
-#define NS_PER_S  1000000000LL
 
 int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: for every timeout and duration */
 int64_t clock_wall_ns(void); /* CLOCK_REALTIME since 1970: for display and records only */

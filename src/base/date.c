@@ -1,11 +1,12 @@
 /* See date.h. By hand, since strptime goes by the locale. */
 #include "base/date.h"
 
+#include "base/units.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#define DAY_S    86400
-#define NS_PER_S 1000000000LL
+#define DAY_S 86400
 
 /* Reads so many digits. Returns what is behind them; NULL: there are fewer. */
 static const char *read_number(const char *at, unsigned digits, int *value)

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/units.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,7 +15,7 @@
 #define NUMBER_MAX 17u /* bytes of a number in hexadecimal digits, terminator included */
 /* A launcher that has not reported for so long shows nothing. Each reports at least every
  * TIME_RELAY_ALONE. */
-#define SILENT_NS (90 * 1000000000LL)
+#define SILENT_NS (90 * NS_PER_S)
 
 /* What a launcher shows. */
 struct shown {
@@ -30,9 +31,10 @@ struct shared_membership {
 	uint64_t version;  /* 0: nothing was reported yet */
 	char *text;        /* owned; NULL: there is no file */
 	bool written;      /* text was changed since this scheduler began */
-	/* Not written: instance of the scheduler of which text is, and its version there. */
+	/* Not in the file: which membership of the scheduler text was taken from, and which version
+	 * of that. */
 	uint64_t restated_by, restated;
-	int64_t asked_ns; /* when somebody asked last */
+	int64_t asked_ns; /* time of the last report of any launcher */
 	struct shown *shown;
 	struct shared_membership *next;
 };

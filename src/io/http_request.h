@@ -1,4 +1,4 @@
-/* A request to an object store, before it is signed and sent. Pure: nothing here does I/O. */
+/* An HTTP request, before it is signed and sent. Pure: nothing here does I/O. */
 #ifndef IO_HTTP_REQUEST_H
 #define IO_HTTP_REQUEST_H
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/times.h"
 #include "launch/nodes/node_net.h"
+#include "launch/run_fence.h"
 #include "launch/run_group.h"
 #include "launch/run_impl.h"
 #include "launch/run_output.h"
@@ -93,7 +94,7 @@ static int open_relay(struct run *run, struct pawl_err *err)
 		.launcher = plan->first / MEMBERSHIP_LAUNCHER_RANKS,
 		.begins = !plan->joins,
 		.fence_ns = run->options->fence_ns >= 0 ? run->options->fence_ns
-							: run_relay_default_fence()};
+							: run_fence_default_ns()};
 
 	return plan->membership_url != NULL ? run_relay_open(&run->relay, &options, err) : 0;
 }

@@ -55,7 +55,7 @@ struct run_options {
 	uint32_t node_rank;
 	/* What the job's launchers share: a path, or a scheduler's URL; NULL: nothing. */
 	const char *membership_path;
-	int64_t fence_ns; /* as in run_relay.h; negative: run_relay_default_fence */
+	int64_t fence_ns; /* as in run_fence.h; negative: run_fence_default_ns */
 	bool joins;       /* with membership_path: all ranks join a job that runs */
 	/* "host:port,…" where nodes meet; NULL: what the outer launcher says. */
 	const char *rendezvous;

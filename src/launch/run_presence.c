@@ -21,8 +21,8 @@ struct run_presence {
 	pthread_t thread;               /* the writing thread */
 	pthread_mutex_t lock;           /* guards all below */
 	pthread_cond_t changed;         /* pending, stop or over has changed */
-	struct membership_alive alive;  /* what is to be shown; its heartbeat does not count */
-	bool pending;                   /* alive must be written */
+	struct membership_alive alive;  /* to be written; the thread fills its heartbeat in */
+	bool pending;                   /* alive differs from the file */
 	bool stop;                      /* the thread must end */
 	bool over;                      /* the thread is about to end */
 };

@@ -11,6 +11,7 @@
 #include "io/http_request.h"
 #include "launch/membership/membership.h"
 #include "launch/run.h"
+#include "launch/run_fence.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,7 +32,6 @@
 #define ERROR_MAX    200 /* bytes of a refusal that are shown, terminator included */
 #define ANSWER_MAX                                                                                 \
 	(256u << 10) /* bytes of an answer: a membership, and what 1,024 launchers show */
-#define FENCE_POD_NS (60 * NS_PER_S)
 
 struct run_relay {
 	char path[PATH_MAX]; /* path of the membership file */
@@ -40,15 +39,13 @@ struct run_relay {
 	char url_path[REQUEST_PATH_MAX]; /* encoded, as in the URL */
 	char *token;                     /* owned */
 	uint32_t launcher;
-	int64_t fence_ns;
-	char witness[ENDPOINT_MAX]; /* endpoint of Kubernetes' API server; "": none */
+	struct run_fence fence;
 	pthread_t thread;
 	bool started;
 	atomic_bool stopping;
 
 	/* The thread's, once it runs. */
 	struct http_pool *http;
-	struct http_pool *witness_http; /* NULL: there is no witness */
 	struct http_request request;
 	bool begins;                   /* the next exchange says that the job begins */
 	uint64_t instance, version;    /* as in the last answer; instance 0: none came */
@@ -56,7 +53,7 @@ struct run_relay {
 	char *known;                   /* membership that the scheduler has; owned */
 	char *sent;                    /* membership here when the exchange began; owned */
 	bool unsure;                   /* a membership was sent, and has not been answered */
-	char *alive;                   /* what this launcher shows, as sent last; owned */
+	char *alive;                   /* text of this launcher's own file, as sent last; owned */
 	bool company;                  /* there are other launchers */
 	bool shown[RUN_LAUNCHERS_MAX]; /* launchers that have a file here */
 	int64_t answered_ns;           /* time of the last answer that was taken, monotonic */
@@ -107,84 +104,9 @@ static int split_url(struct run_relay *r, const char *url, struct pawl_err *err)
 	return 0;
 }
 
-/* ---- the fence ---- */
-
-int64_t run_relay_default_fence(void)
-{
-	return getenv("KUBERNETES_SERVICE_HOST") != NULL ? FENCE_POD_NS : 0;
-}
-
-static void set_alarm(int64_t ns)
-{
-	const struct itimerval timer = {.it_value = {ns / NS_PER_S, ns % NS_PER_S / 1000}};
-
-	setitimer(ITIMER_REAL, &timer, NULL);
-}
-
-/* Somebody was reached: this machine is not cut off. */
-static void note_contact(const struct run_relay *r)
-{
-	if (r->fence_ns > 0) {
-		set_alarm(r->fence_ns);
-	}
-}
-
-/* Lets SIGALRM end this process, whoever blocked or ignored it. */
-static void arm_fence(const struct run_relay *r)
-{
-	const struct sigaction action = {.sa_handler = SIG_DFL};
-	sigset_t set;
-
-	if (r->fence_ns > 0) {
-		sigaction(SIGALRM, &action, NULL);
-		sigemptyset(&set);
-		sigaddset(&set, SIGALRM);
-		pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	}
-}
-
-static void find_witness(struct run_relay *r)
-{
-	const char *host = getenv("KUBERNETES_SERVICE_HOST");
-	const char *port = getenv("KUBERNETES_SERVICE_PORT");
-	bool v6 = host != NULL && strchr(host, ':') != NULL;
-
-	if (r->fence_ns > 0 && host != NULL && host[0] != '\0') {
-		snprintf(r->witness, sizeof(r->witness), "https://%s%s%s:%s", v6 ? "[" : "", host,
-			v6 ? "]" : "", port != NULL ? port : "443");
-	}
-}
-
 static int look_ms(void)
 {
 	return (int)(times_ns(TIME_RELAY_LOOK) / NS_PER_MS);
-}
-
-/* Asks the witness for any answer at all. */
-static void ask_witness(const struct run_relay *r)
-{
-	struct http_request request;
-	struct http_call call = {.request = &request};
-	int64_t end_ns = clock_mono_ns() + times_ns(TIME_RELAY_RETRY);
-	bool over = false;
-	struct pawl_err err;
-
-	request_init(&request, "GET", r->witness);
-	request_add_path(&request, "livez");
-	if (r->witness_http == NULL || http_begin(r->witness_http, &call, &err) != 0) {
-		return;
-	}
-	while (!over && !atomic_load(&r->stopping) && clock_mono_ns() < end_ns) {
-		over = http_reap(r->witness_http, look_ms()) != NULL;
-	}
-	if (!over) {
-		http_cancel(r->witness_http, &call);
-		return;
-	}
-	if (call.status != 0) {
-		note_contact(r);
-	}
-	free(call.text);
 }
 
 /* ---- the files here ---- */
@@ -194,7 +116,7 @@ static char *read_file(const char *path)
 {
 	FILE *file = fopen(path, "re");
 	bool missing = file == NULL && errno == ENOENT;
-	char *text = FAULT_MEM("run_relay", calloc(1, TEXT_MAX));
+	char *text = FAULT_MEM("run_relay", malloc(TEXT_MAX));
 	size_t n = 0;
 
 	if (file != NULL && text != NULL) {
@@ -207,6 +129,7 @@ static char *read_file(const char *path)
 		free(text);
 		return NULL;
 	}
+	text[n] = '\0';
 	return text;
 }
 
@@ -422,7 +345,7 @@ static enum outcome await(struct run_relay *r, struct http_call *call, bool carr
 		}
 	}
 	if (call->status != 0) {
-		note_contact(r);
+		run_fence_reached(&r->fence);
 	}
 	if (call->rv != 0 || call->status != 200) {
 		return explain(r, call, err);
@@ -434,9 +357,7 @@ static enum outcome await(struct run_relay *r, struct http_call *call, bool carr
  * given up, and the witness is asked. */
 static int64_t choose_patience(const struct run_relay *r)
 {
-	int64_t patience_ns = times_ns(r->ending ? TIME_RELAY_END : TIME_RELAY_STALL);
-
-	return r->fence_ns > 0 && r->fence_ns / 3 < patience_ns ? r->fence_ns / 3 : patience_ns;
+	return run_fence_limit(&r->fence, times_ns(r->ending ? TIME_RELAY_END : TIME_RELAY_STALL));
 }
 
 /* Reports what is new here, and waits up to wait_ns for what is new elsewhere. */
@@ -445,8 +366,7 @@ static enum outcome exchange(struct run_relay *r, int64_t wait_ns, struct pawl_e
 	struct http_call call = {.request = &r->request,
 		.read = give_body,
 		.patient = true,
-		.text_max = ANSWER_MAX,
-		.stall_ns = wait_ns + choose_patience(r)};
+		.text_max = ANSWER_MAX};
 	enum outcome outcome = FAILED;
 	bool carries = false;
 	char name[PATH_MAX];
@@ -462,6 +382,7 @@ static enum outcome exchange(struct run_relay *r, int64_t wait_ns, struct pawl_e
 	pawl_err_set(err, PAWL_EIO, "%s cannot be read", r->path);
 	if (body != NULL) {
 		wait_ns = carries ? 0 : wait_ns;
+		call.stall_ns = wait_ns + choose_patience(r);
 		request_init(&r->request, "POST", r->endpoint);
 		snprintf(r->request.path, sizeof(r->request.path), "%s", r->url_path);
 		snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ns / NS_PER_S));
@@ -517,11 +438,11 @@ static void log_outcome(struct run_relay *r, enum outcome outcome, const struct 
 	} else if (outcome == FAILED && !r->lost && silent) {
 		log_line(LOG_WARNING, "no answer from --door (%s): nobody can join meanwhile",
 			err->msg);
-		if (r->fence_ns > 0) {
+		if (r->fence.ns > 0) {
 			log_line(LOG_WARNING,
 				"without an answer%s, all ranks here end %lld s after the last one",
-				r->witness[0] != '\0' ? ", or one of Kubernetes' API server" : "",
-				(long long)(r->fence_ns / NS_PER_S));
+				r->fence.http != NULL ? ", or one of Kubernetes' API server" : "",
+				(long long)(r->fence.ns / NS_PER_S));
 		}
 		r->lost = true;
 	}
@@ -530,9 +451,8 @@ static void log_outcome(struct run_relay *r, enum outcome outcome, const struct 
 /* Returns how long the scheduler may let this launcher wait for news. */
 static int64_t choose_wait(const struct run_relay *r)
 {
-	int64_t wait_ns = r->company ? times_ns(TIME_RELAY_HEARTBEAT) : times_ns(TIME_RELAY_ALONE);
-
-	return r->fence_ns > 0 && r->fence_ns / 3 < wait_ns ? r->fence_ns / 3 : wait_ns;
+	return run_fence_limit(&r->fence,
+		times_ns(r->company ? TIME_RELAY_HEARTBEAT : TIME_RELAY_ALONE));
 }
 
 /* Waits until that time unless there is something to report: the scheduler had no place for this
@@ -564,9 +484,7 @@ static void *run_thread(void *user)
 			}
 		} else if (outcome == FAILED || outcome == REFUSED) {
 			log_outcome(r, outcome, &err);
-			if (r->witness[0] != '\0') {
-				ask_witness(r);
-			}
+			run_fence_ask(&r->fence, &r->stopping);
 			pause_for(r, pause_ns);
 			pause_ns = 2 * pause_ns < times_ns(TIME_RELAY_RETRY)
 				? 2 * pause_ns
@@ -609,27 +527,19 @@ static int begin(struct run_relay *r, struct pawl_err *err)
 	}
 }
 
-static int open_pools(struct run_relay *r, struct pawl_err *err)
+static int open_pool(struct run_relay *r, struct pawl_err *err)
 {
-	struct http_options options = {.ca_file = getenv("PAWL_DOOR_CA"),
+	const struct http_options options = {.ca_file = getenv("PAWL_DOOR_CA"),
 		.connect_ns = times_ns(TIME_RELAY_STALL),
 		.stall_ns = times_ns(TIME_RELAY_STALL),
 		.connections = 1};
-	int rv = http_pool_open(&options, &r->http, err);
 
-	if (rv == 0 && r->witness[0] != '\0') {
-		/* Any answer says that the network is there, whoever gives it. */
-		options.ca_file = NULL;
-		options.insecure = true;
-		options.direct = true;
-		rv = http_pool_open(&options, &r->witness_http, err);
-	}
-	return rv;
+	return http_pool_open(&options, &r->http, err);
 }
 
 static int start(struct run_relay *r, struct pawl_err *err)
 {
-	arm_fence(r);
+	run_fence_arm(&r->fence);
 	r->started = true; /* the thread reads it */
 	errno = pthread_create(&r->thread, NULL, run_thread, r);
 	if (errno != 0) {
@@ -652,16 +562,15 @@ int run_relay_open(struct run_relay **relay, const struct run_relay_options *o,
 	snprintf(r->path, sizeof(r->path), "%s", o->path);
 	r->launcher = o->launcher;
 	r->begins = o->begins;
-	r->fence_ns = o->fence_ns;
 	r->token = FAULT_MEM("run_relay", strdup(o->token));
 	r->known = FAULT_MEM("run_relay", strdup(""));
 	membership_remove(r->path);
 	membership_remove_alive(r->path);
-	find_witness(r);
 	rv = r->token != NULL && r->known != NULL
 		? split_url(r, o->url, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for the relay");
-	rv = rv == 0 ? open_pools(r, err) : rv;
+	rv = rv == 0 ? open_pool(r, err) : rv;
+	rv = rv == 0 ? run_fence_open(&r->fence, o->fence_ns, err) : rv;
 	rv = rv == 0 ? begin(r, err) : rv;
 	rv = rv == 0 ? start(r, err) : rv;
 	if (rv != 0) {
@@ -699,11 +608,8 @@ void run_relay_close(struct run_relay *r)
 		r->ending = true;
 		report_end(r);
 	}
-	if (r->fence_ns > 0) {
-		set_alarm(0);
-	}
+	run_fence_close(&r->fence);
 	http_pool_close(r->http);
-	http_pool_close(r->witness_http);
 	membership_remove(r->path);
 	membership_remove_alive(r->path);
 	free(r->token);

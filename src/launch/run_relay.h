@@ -7,9 +7,8 @@
  *
  * One rank writes the membership. Should two ever change it at the same time, the later one counts.
  *
- * A fence protects from training twice: whoever watches over the job may start it elsewhere when
- * this machine is cut off. So a launcher that has reached nobody for the fence's time ends at once
- * (SIGALRM), and its ranks with it. In a Pod of Kubernetes, the API server counts as somebody, too.
+ * A fence (run_fence.h) protects from training twice: whoever watches over the job may start it
+ * elsewhere when this machine is cut off.
  *
  * A thread does all this. The functions are for the loop's thread.
  */
@@ -29,13 +28,11 @@ struct run_relay_options {
 	const char *path;  /* path of the membership file here; files left by others are removed */
 	uint32_t launcher; /* number of this launcher */
 	bool begins;       /* the job begins here: all reports before are forgotten */
-	int64_t fence_ns;  /* 0: none */
+	int64_t fence_ns;  /* as in run_fence.h; 0: none */
 };
 
 /* Returns whether an address of --door is a URL, not a file. Pure. */
 bool run_relay_is_url(const char *address);
-/* Returns the time of the fence if nobody has set one: 0, but for a Pod. */
-int64_t run_relay_default_fence(void);
 /* Exchanges once, for up to TIME_RELAY_BEGIN, and starts the thread. PAWL_EINVAL: the URL is
  * malformed, or the scheduler refuses this launcher; PAWL_EBUSY: nobody answers; PAWL_ECANCELED: a
  * signal came; PAWL_EIO, PAWL_ENOMEM. */

@@ -7,12 +7,12 @@
 #include "notice/notice_impl.h"
 
 #include "base/err.h"
+#include "base/units.h"
 #include "io/http_request.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define S_NS   1000000000LL
 #define LEFT_S 28 /* GCP promises 30 s, of which some have gone by */
 
 static void ask(const struct notice_watch *watch, struct http_request *request)
@@ -23,7 +23,7 @@ static void ask(const struct notice_watch *watch, struct http_request *request)
 	request_add_header(request, "metadata-flavor", "Google");
 	if (watch->question == NOTICE_ASK_HELD) {
 		snprintf(hold, sizeof(hold), "%lld",
-			(long long)((watch->times.hold_ns + S_NS - 1) / S_NS));
+			(long long)((watch->times.hold_ns + NS_PER_S - 1) / NS_PER_S));
 		if (watch->etag[0] != '\0') {
 			request_add_query(request, "last_etag", watch->etag);
 		}
@@ -50,7 +50,7 @@ static int take(struct notice_watch *watch, const struct notice_answer *answer, 
 	}
 	if (strcmp(word, "TRUE") == 0) {
 		event->kind = NOTICE_STOP;
-		event->left_ns = LEFT_S * S_NS;
+		event->left_ns = LEFT_S * NS_PER_S;
 		snprintf(event->text, sizeof(event->text), "%s: preempted", notice_gcp.name);
 	} else if (strcmp(word, "FALSE") != 0) {
 		return pawl_err_set(err, PAWL_EIO, "its answer is neither TRUE nor FALSE");

@@ -2,12 +2,12 @@
 #include "notice/notice_impl.h"
 
 #include "base/err.h"
+#include "base/units.h"
 #include "store/object/object_retry.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define S_NS     1000000000LL
 #define DAY_S    86400
 #define YEAR_MIN 1970
 
@@ -137,7 +137,7 @@ void notice_set_stop(struct notice_event *event, const char *cloud, const char *
 	int64_t second = when_s % DAY_S;
 
 	event->kind = NOTICE_STOP;
-	event->left_ns = (left_s < most_s ? left_s : most_s) * S_NS;
+	event->left_ns = (left_s < most_s ? left_s : most_s) * NS_PER_S;
 	if (left_s == 0) {
 		snprintf(event->text, sizeof(event->text), "%s: %s now", cloud, what);
 	} else {

@@ -67,9 +67,9 @@ struct watching {
 	uint64_t version;            /* changes up to this one were sent */
 	unsigned ended;              /* as the server's when it began */
 	bool breaks, stalls;
-	char *line; /* what is being sent, owned; NULL: nothing */
+	char *line; /* event being sent, as JSON, owned; NULL: none */
 	size_t sent;
-	bool over; /* behind the line */
+	bool over; /* the watch ends behind that line */
 };
 
 /* ---- places ---- */

@@ -645,7 +645,6 @@ int kube_open(struct loop *loop, struct kube_access *access, struct kube **out,
 	struct pawl_err *err)
 {
 	struct kube *kube = FAULT_MEM("kube.open", calloc(1, sizeof(*kube)));
-	pthread_condattr_t attr;
 	int rv;
 
 	if (kube == NULL) {
@@ -658,10 +657,7 @@ int kube_open(struct loop *loop, struct kube_access *access, struct kube **out,
 	kube->calls_end = &kube->calls;
 	kube->rng = (struct rng){(uint64_t)clock_mono_ns()};
 	pthread_mutex_init(&kube->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&kube->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&kube->changed);
 	kube->source = (struct loop_source){
 		FAULT_SYS("kube.eventfd", eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), take_events,
 		kube};

@@ -16,6 +16,7 @@
 #include "io/command.h"
 #include "io/http.h"
 #include "io/http_request.h"
+#include "io/kube_service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +36,7 @@
 #define PLUGIN_PAUSE_NS (1 * NS_PER_S)  /* between two runs of a plugin whose token is refused */
 #define PATH_TEXT_MAX   4096u
 #define ENDPOINT_MAX    512u
+#define BASIC_MAX       4096u /* bytes of "user:password", terminator included */
 
 /* A file that was read, and what tells whether it has changed. */
 struct seen_file {
@@ -212,22 +214,16 @@ static int set_server(struct kube_access *a, struct pawl_err *err)
 /* Makes a configuration of what a Pod is given. */
 static int use_account(struct kube_access *a, const char *dir, struct pawl_err *err)
 {
-	const char *host = getenv("KUBERNETES_SERVICE_HOST");
-	const char *port = getenv("KUBERNETES_SERVICE_PORT");
 	struct kubeconfig *config = &a->config;
 	char text[PATH_TEXT_MAX];
 	char *name_space = NULL;
-	bool v6;
 	int rv;
 
-	if (host == NULL || host[0] == '\0') {
+	if (!kube_service_find(text)) {
 		return pawl_err_set(err, PAWL_ENOENT,
 			"there is no kubeconfig, and this is no Pod: name one by --kubeconfig or "
 			"KUBECONFIG");
 	}
-	port = port != NULL && port[0] != '\0' ? port : "443";
-	v6 = strchr(host, ':') != NULL;
-	snprintf(text, sizeof(text), "https://%s%s%s:%s", v6 ? "[" : "", host, v6 ? "]" : "", port);
 	config->context = "the Pod's account";
 	config->server = sched_arena_copy_text(&config->arena, text, strlen(text));
 	snprintf(text, sizeof(text), "%s/ca.crt", dir);
@@ -440,18 +436,25 @@ uint64_t kube_access_version(const struct kube_access *a)
 	return a->version;
 }
 
-static void add_basic(const struct kubeconfig *config, struct http_request *request)
+static int add_basic(const struct kubeconfig *config, struct http_request *request,
+	struct pawl_err *err)
 {
-	char both[512];
+	char both[BASIC_MAX];
 	unsigned char base64[sizeof(both) / 3 * 4 + 5];
 	int n = snprintf(both, sizeof(both), "%s:%s", config->user,
 		config->password != NULL ? config->password : "");
 
-	EVP_EncodeBlock(base64, (const unsigned char *)both,
-		n < (int)sizeof(both) ? n : (int)sizeof(both) - 1);
+	if (n >= (int)sizeof(both)) {
+		explicit_bzero(both, sizeof(both));
+		return pawl_err_set(err, PAWL_ELIMIT,
+			"username and password of context %s have %d bytes: at most %zu",
+			config->context, n - 1, sizeof(both) - 2);
+	}
+	EVP_EncodeBlock(base64, (const unsigned char *)both, n);
 	request_add_header(request, "authorization", "Basic %s", (const char *)base64);
 	explicit_bzero(both, sizeof(both));
 	explicit_bzero(base64, sizeof(base64));
+	return 0;
 }
 
 int kube_access_authorize(struct kube_access *a, bool refused, struct http_request *request,
@@ -479,7 +482,7 @@ int kube_access_authorize(struct kube_access *a, bool refused, struct http_reque
 	if (token != NULL) {
 		request_add_header(request, "authorization", "Bearer %s", token);
 	} else if (config->user != NULL) {
-		add_basic(config, request);
+		return add_basic(config, request, err);
 	}
 	return 0;
 }

@@ -91,7 +91,7 @@ struct kube_watch {
 	bool ending;                       /* under kube.lock: the loop wants no more */
 	/* The thread's. */
 	enum kube_watch_state state;
-	bool lists_next;   /* what comes next is a list, from its beginning */
+	bool lists_next;   /* the next request reads the list anew, from its first page */
 	int64_t begin_ns;  /* when the next request is sent */
 	unsigned failures; /* in a row */
 	bool refused;

@@ -1,6 +1,7 @@
 /* See kube_node.h. */
 #include "engine/k8s/kube_node.h"
 
+#include "engine/k8s/kube_json.h"
 #include "engine/k8s/quantity.h"
 
 #include <stdio.h>
@@ -39,13 +40,6 @@ static const char *const types[] = {
 	"node.kubernetes.io/instance-type",
 };
 
-static const char *text_of(const json_t *object, const char *name)
-{
-	const char *text = json_string_value(json_object_get(object, name));
-
-	return text != NULL ? text : "";
-}
-
 /* ---- nodes ---- */
 
 static bool announces_end(const char *key)
@@ -69,24 +63,8 @@ static const char *find_end(const json_t *spec)
 
 	json_array_foreach(json_object_get(spec, "taints"), i, taint)
 	{
-		if (announces_end(text_of(taint, "key"))) {
-			return text_of(taint, "key");
-		}
-	}
-	return NULL;
-}
-
-/* Returns a condition; NULL: there is no such one. */
-static const json_t *find_condition(const json_t *object, const char *type)
-{
-	const json_t *condition;
-	size_t i;
-
-	json_array_foreach(json_object_get(json_object_get(object, "status"), "conditions"), i,
-		condition)
-	{
-		if (strcmp(text_of(condition, "type"), type) == 0) {
-			return condition;
+		if (announces_end(kube_json_text(taint, "key"))) {
+			return kube_json_text(taint, "key");
 		}
 	}
 	return NULL;
@@ -95,15 +73,16 @@ static const json_t *find_condition(const json_t *object, const char *type)
 static void read_state(const json_t *object, struct kube_node *node)
 {
 	const json_t *spec = json_object_get(object, "spec");
-	const json_t *ready = find_condition(object, "Ready");
+	const json_t *ready = kube_json_condition(json_object_get(object, "status"), "Ready", NULL);
 	const char *end = find_end(spec);
 
 	node->state = KUBE_NODE_READY;
 	node->why[0] = '\0';
-	if (strcmp(text_of(ready, "status"), "True") != 0) {
+	if (strcmp(kube_json_text(ready, "status"), "True") != 0) {
 		node->state = KUBE_NODE_AWAY;
 		snprintf(node->why, sizeof(node->why), "%s",
-			ready != NULL ? text_of(ready, "reason") : "it has never been ready");
+			ready != NULL ? kube_json_text(ready, "reason")
+				      : "it has never been ready");
 	} else if (end != NULL) {
 		node->state = KUBE_NODE_GOING;
 		snprintf(node->why, sizeof(node->why), "%s", end);
@@ -130,11 +109,11 @@ static void read_labels(const json_t *labels, struct kube_node *node)
 	node->spot = false;
 	node->type[0] = '\0';
 	for (size_t i = 0; i < sizeof(spots) / sizeof(spots[0]); i++) {
-		node->spot =
-			node->spot || strcmp(text_of(labels, spots[i].name), spots[i].value) == 0;
+		node->spot = node->spot ||
+			strcmp(kube_json_text(labels, spots[i].name), spots[i].value) == 0;
 	}
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && node->type[0] == '\0'; i++) {
-		snprintf(node->type, sizeof(node->type), "%s", text_of(labels, types[i]));
+		snprintf(node->type, sizeof(node->type), "%s", kube_json_text(labels, types[i]));
 	}
 }
 
@@ -143,7 +122,7 @@ bool kube_node_read(const json_t *object, const char *resource, struct kube_node
 	const json_t *metadata = json_object_get(object, "metadata");
 	const json_t *allocatable =
 		json_object_get(json_object_get(object, "status"), "allocatable");
-	const char *name = text_of(metadata, "name");
+	const char *name = kube_json_text(metadata, "name");
 
 	if (name[0] == '\0' || strlen(name) >= sizeof(node->name)) {
 		return false;
@@ -174,12 +153,12 @@ static uint64_t container_takes(const json_t *container, const char *resource, u
 uint64_t kube_pod_takes(const json_t *pod, const char *resource, uint32_t per, const char **node)
 {
 	const json_t *spec = json_object_get(pod, "spec");
-	const char *phase = text_of(json_object_get(pod, "status"), "phase");
+	const char *phase = kube_json_text(json_object_get(pod, "status"), "phase");
 	uint64_t all = 0, sidecars = 0, most = 0;
 	const json_t *container;
 	size_t i;
 
-	*node = text_of(spec, "nodeName");
+	*node = kube_json_text(spec, "nodeName");
 	if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0) {
 		return 0;
 	}
@@ -192,7 +171,7 @@ uint64_t kube_pod_takes(const json_t *pod, const char *resource, uint32_t per, c
 	{
 		uint64_t takes = container_takes(container, resource, per);
 
-		if (strcmp(text_of(container, "restartPolicy"), "Always") == 0) {
+		if (strcmp(kube_json_text(container, "restartPolicy"), "Always") == 0) {
 			sidecars = add(sidecars, takes);
 			most = sidecars > most ? sidecars : most;
 		} else if (add(sidecars, takes) > most) {

@@ -2,6 +2,7 @@
 #include "engine/k8s/kube_pod.h"
 
 #include "base/err.h"
+#include "engine/k8s/kube_json.h"
 #include "engine/k8s/quantity.h"
 
 #include <inttypes.h>
@@ -13,13 +14,6 @@
 #define SHM           "/dev/shm"
 #define SHM_NAME      "pawl-shm"
 #define UNSCHEDULABLE "Unschedulable"
-
-static const char *text_of(const json_t *object, const char *name)
-{
-	const char *text = json_string_value(json_object_get(object, name));
-
-	return text != NULL ? text : "";
-}
 
 /* ---- making ---- */
 
@@ -226,7 +220,7 @@ static void add_shm(json_t *spec, json_t *container)
 
 	json_array_foreach(mounts, i, mount)
 	{
-		if (strcmp(text_of(mount, "mountPath"), SHM) == 0) {
+		if (strcmp(kube_json_text(mount, "mountPath"), SHM) == 0) {
 			return;
 		}
 	}
@@ -282,23 +276,7 @@ int kube_pod_make(const struct kube_part *part, json_t **pod, struct pawl_err *e
 
 static uint64_t read_label(const json_t *labels, const char *name)
 {
-	return strtoull(text_of(labels, name), NULL, 10);
-}
-
-/* Returns a condition with that type and status, or NULL. */
-static const json_t *find_condition(const json_t *status, const char *type, const char *is)
-{
-	const json_t *condition;
-	size_t i;
-
-	json_array_foreach(json_object_get(status, "conditions"), i, condition)
-	{
-		if (strcmp(text_of(condition, "type"), type) == 0 &&
-			strcmp(text_of(condition, "status"), is) == 0) {
-			return condition;
-		}
-	}
-	return NULL;
+	return strtoull(kube_json_text(labels, name), NULL, 10);
 }
 
 __attribute__((format(printf, 2, 3))) static void explain(struct kube_pod *pod, const char *format,
@@ -306,7 +284,7 @@ __attribute__((format(printf, 2, 3))) static void explain(struct kube_pod *pod, 
 {
 	va_list args;
 
-	if (pod->why[0] == '\0') { /* what was said first weighs more */
+	if (pod->why[0] == '\0') { /* the first reason found is the most specific one */
 		va_start(args, format);
 		vsnprintf(pod->why, sizeof(pod->why), format, args);
 		va_end(args);
@@ -316,8 +294,8 @@ __attribute__((format(printf, 2, 3))) static void explain(struct kube_pod *pod, 
 /* Explains a state by what the cluster says: "Evicted: The node was low on resource: memory". */
 static void quote(struct kube_pod *pod, const json_t *from)
 {
-	const char *reason = text_of(from, "reason");
-	const char *message = text_of(from, "message");
+	const char *reason = kube_json_text(from, "reason");
+	const char *message = kube_json_text(from, "message");
 
 	explain(pod, "%s%s%s", reason, reason[0] != '\0' && message[0] != '\0' ? ": " : "",
 		message);
@@ -358,7 +336,8 @@ static void read_ends(const json_t *status, struct kube_pod *pod)
 			if (code != 0 && pod->exit_code == 0) {
 				pod->exit_code = code;
 				explain(pod, "container %s: %s, exit code %d",
-					text_of(container, "name"), text_of(end, "reason"), code);
+					kube_json_text(container, "name"),
+					kube_json_text(end, "reason"), code);
 			}
 		}
 	}
@@ -366,11 +345,11 @@ static void read_ends(const json_t *status, struct kube_pod *pod)
 
 static void read_over(const json_t *status, struct kube_pod *pod)
 {
-	const json_t *disruption = find_condition(status, "DisruptionTarget", "True");
-	bool failed = strcmp(text_of(status, "phase"), "Failed") == 0;
+	const json_t *disruption = kube_json_condition(status, "DisruptionTarget", "True");
+	bool failed = strcmp(kube_json_text(status, "phase"), "Failed") == 0;
 
 	pod->state = failed ? KUBE_POD_FAILED : KUBE_POD_DONE;
-	if (failed && (disruption != NULL || is_disruption(text_of(status, "reason")))) {
+	if (failed && (disruption != NULL || is_disruption(kube_json_text(status, "reason")))) {
 		pod->state = KUBE_POD_DISRUPTED;
 		quote(pod, disruption != NULL ? disruption : status);
 	}
@@ -399,12 +378,12 @@ static bool is_stuck(const char *reason)
 static void read_waiting(const json_t *status, struct kube_pod *pod)
 {
 	static const char *const lists[] = {"initContainerStatuses", "containerStatuses"};
-	const json_t *unscheduled = find_condition(status, "PodScheduled", "False");
+	const json_t *unscheduled = kube_json_condition(status, "PodScheduled", "False");
 	const json_t *container;
 	size_t i;
 
 	if (unscheduled != NULL) {
-		pod->stuck = strcmp(text_of(unscheduled, "reason"), UNSCHEDULABLE) == 0;
+		pod->stuck = strcmp(kube_json_text(unscheduled, "reason"), UNSCHEDULABLE) == 0;
 		quote(pod, unscheduled);
 	}
 	for (size_t n = 0; n < sizeof(lists) / sizeof(lists[0]); n++) {
@@ -413,7 +392,7 @@ static void read_waiting(const json_t *status, struct kube_pod *pod)
 			const json_t *waiting =
 				json_object_get(json_object_get(container, "state"), "waiting");
 
-			if (is_stuck(text_of(waiting, "reason"))) {
+			if (is_stuck(kube_json_text(waiting, "reason"))) {
 				pod->stuck = true;
 				quote(pod, waiting);
 			}
@@ -426,7 +405,7 @@ bool kube_pod_read(const json_t *object, struct kube_pod *pod)
 	const json_t *metadata = json_object_get(object, "metadata");
 	const json_t *labels = json_object_get(metadata, "labels");
 	const json_t *status = json_object_get(object, "status");
-	const char *phase = text_of(status, "phase");
+	const char *phase = kube_json_text(status, "phase");
 
 	if (!json_is_object(metadata) || !json_is_object(json_object_get(object, "spec"))) {
 		return false;
@@ -435,10 +414,10 @@ bool kube_pod_read(const json_t *object, struct kube_pod *pod)
 		.generation = read_label(labels, KUBE_LABEL_GENERATION),
 		.part = (uint32_t)read_label(labels, KUBE_LABEL_PART),
 		.deleted = json_is_string(json_object_get(metadata, "deletionTimestamp")),
-		.leaves = find_condition(status, "DisruptionTarget", "True") != NULL};
+		.leaves = kube_json_condition(status, "DisruptionTarget", "True") != NULL};
 	snprintf(pod->node, sizeof(pod->node), "%s",
-		text_of(json_object_get(object, "spec"), "nodeName"));
-	snprintf(pod->address, sizeof(pod->address), "%s", text_of(status, "podIP"));
+		kube_json_text(json_object_get(object, "spec"), "nodeName"));
+	snprintf(pod->address, sizeof(pod->address), "%s", kube_json_text(status, "podIP"));
 	if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0) {
 		read_over(status, pod);
 	} else if (strcmp(phase, "Running") == 0) {

@@ -1,6 +1,6 @@
 /*
- * Kubeconfig files: which API server to talk to, and as whom. Pure; config_io.h reads the files,
- * runs commands and follows tokens that change.
+ * Kubeconfig files: which API server to talk to, and as whom. Pure: kube_access.h reads the
+ * files, runs commands and follows tokens that change.
  *
  * Several files are one, as KUBECONFIG lists them: of two entries of one name, or two values of
  * current-context, the first one counts. Paths are relative to the file that has them.
@@ -43,7 +43,7 @@ struct kubeconfig_variable {
 struct kubeconfig_exec {
 	const char *command;     /* a path, or a name to be found in PATH; NULL: there is none */
 	const char *api_version; /* "client.authentication.k8s.io/v1" or "…/v1beta1" */
-	const char *hint;        /* what to do if there is no such command; NULL: nothing is said */
+	const char *hint;        /* how to install the command, for people; NULL: none given */
 	const char *args[KUBECONFIG_ARGS_MAX];
 	uint32_t args_n;
 	struct kubeconfig_variable env[KUBECONFIG_ARGS_MAX]; /* added to this process's */

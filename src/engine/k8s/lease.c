@@ -3,11 +3,12 @@
 
 #include "base/date.h"
 #include "base/err.h"
+#include "base/units.h"
+#include "engine/k8s/kube_json.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define NS_PER_S     1000000000LL
 #define LOOKS        6 /* a Lease is looked at, and renewed, so often in its duration */
 #define DURATION_MAX 3600
 
@@ -63,18 +64,12 @@ json_t *lease_body(const struct lease *lease, const char *name, const char *name
 	return body;
 }
 
-static const char *text_of(const json_t *object, const char *name)
-{
-	const char *text = json_string_value(json_object_get(object, name));
-
-	return text != NULL ? text : "";
-}
-
 /* Takes what the server has. */
 static void take(struct lease *lease, const json_t *object, int64_t now_ns)
 {
 	const json_t *spec = json_object_get(object, "spec");
-	const char *version = text_of(json_object_get(object, "metadata"), "resourceVersion");
+	const char *version =
+		kube_json_text(json_object_get(object, "metadata"), "resourceVersion");
 	json_int_t seconds = json_integer_value(json_object_get(spec, "leaseDurationSeconds"));
 
 	if (!lease->known || strcmp(lease->version, version) != 0) {
@@ -83,7 +78,8 @@ static void take(struct lease *lease, const json_t *object, int64_t now_ns)
 	lease->known = true;
 	lease->missing = false;
 	snprintf(lease->version, sizeof(lease->version), "%s", version);
-	snprintf(lease->holder, sizeof(lease->holder), "%s", text_of(spec, "holderIdentity"));
+	snprintf(lease->holder, sizeof(lease->holder), "%s",
+		kube_json_text(spec, "holderIdentity"));
 	lease->transitions = json_integer_value(json_object_get(spec, "leaseTransitions"));
 	lease->holder_ns =
 		seconds > 0 && seconds <= DURATION_MAX ? seconds * NS_PER_S : lease->duration_ns;

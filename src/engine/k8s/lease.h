@@ -37,7 +37,7 @@ struct lease {
 	int64_t duration_ns;
 	enum lease_state state;
 	bool missing; /* the server has no such Lease */
-	bool known;   /* what follows is what the server has */
+	bool known;   /* the fields below hold what the server had last */
 	char holder[LEASE_ID_MAX];
 	char version[LEASE_VERSION_MAX]; /* resourceVersion */
 	int64_t holder_ns;               /* the holder's duration */

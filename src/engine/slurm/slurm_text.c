@@ -2,12 +2,12 @@
 #include "engine/slurm/slurm_text.h"
 
 #include "base/err.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define S_NS       1000000000LL
 #define FIELD_MAX  512u
 #define KILL_MAX_S 86400u
 #define MIB_MAX    (1ull << 40) /* an EiB */
@@ -215,7 +215,7 @@ int slurm_kill_wait(const char *text, int64_t *ns, struct pawl_err *err)
 		memcpy(number, line, len);
 		number[len] = '\0';
 		if (read_number(number, KILL_MAX_S, &s)) {
-			*ns = (int64_t)s * S_NS;
+			*ns = (int64_t)s * NS_PER_S;
 			return 0;
 		}
 	}

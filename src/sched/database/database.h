@@ -9,13 +9,14 @@
 #define SCHED_DATABASE_DATABASE_H
 
 #include "base/proc.h"
+#include "base/units.h"
 #include "sched/core/core.h"
 
 /* Jobs that are over are kept if they are among the newest jobs, this many. */
 #define DATABASE_ENDED_MAX 100000u
 /* Bytes of specs of jobs that are over; the newest are kept. */
 #define DATABASE_SPECS_BYTES     (128u << 20)
-#define DATABASE_DOWNTIME_MAX_NS (365 * 86400 * 1000000000LL)
+#define DATABASE_DOWNTIME_MAX_NS (365 * 86400 * NS_PER_S)
 
 struct sched_database;
 

@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "sched/core/engine.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@
 #define NODES_MAX  4096u /* nodes rented or requested at once, at most */
 #define START_S    3600.0
 #define GRACE_NS   30000000000LL
-#define BACKOFF_NS 1000000000LL
+#define BACKOFF_NS NS_PER_S
 #define PROGRESS_S 3600.0  /* virtual seconds between two reports */
 #define SAME_STEPS 100000u /* steps of the core at one moment; more mean an endless loop */
 

@@ -45,7 +45,7 @@ static int end(void **state)
 /* Writes a kubeconfig. cluster: what its cluster has beside the server. */
 static void write_config(const char *server, const char *cluster, const char *user)
 {
-	char text[4096];
+	char text[8192];
 
 	snprintf(text, sizeof(text),
 		"current-context: t\n"
@@ -141,6 +141,22 @@ static void users_are_named_in_a_header(void **state)
 	write_config("https://server", "", "");
 	OK(open_access());
 	assert_string_equal(authorize(false), "");
+}
+
+static void a_password_is_sent_whole_or_refused(void **state)
+{
+	char user[6000];
+
+	snprintf(user, sizeof(user), "username: me, password: '%0600d'", 0);
+	write_config("https://server", "", user);
+	OK(open_access());
+	assert_int_equal(strlen(authorize(false)), strlen("Basic ") + 804);
+	snprintf(user, sizeof(user), "username: me, password: '%05000d'", 0);
+	write_config("https://server", "", user);
+	OK(open_access());
+	request_init(&request, "GET", "https://server");
+	FAILS(PAWL_ELIMIT, kube_access_authorize(access_to, false, &request, &err));
+	SAYS("username and password of context t have 5002 bytes: at most 4094");
 }
 
 static void a_file_that_changes_is_read_again(void **state)
@@ -281,6 +297,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(servers_are_understood),
 		TEST(users_are_named_in_a_header),
+		TEST(a_password_is_sent_whole_or_refused),
 		TEST(a_file_that_changes_is_read_again),
 		TEST(a_plugin_prints_a_token),
 		TEST(a_credential_that_expires_is_replaced),

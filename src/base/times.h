@@ -291,6 +291,15 @@ struct pawl_err;
 		"How long a newcomer that connects has to send its join request.")                 \
 	X(PROBE_CALL, "probe_call", 60 * NS_PER_S, SEEN,                                           \
 		"How long one collective of `pawl net` may take.")                                 \
+	X(PROBE_PAIR, "probe_pair", 200 * NS_PER_MS, INNER,                                        \
+		"How long the rounds of one pair of hosts take together when `pawl net` "          \
+		"measures.")                                                                       \
+	X(PROBE_ALL, "probe_all", 600 * NS_PER_MS, INNER,                                          \
+		"How long the rounds of an all-to-all of all hosts take together when "            \
+		"`pawl net` measures.")                                                            \
+	X(PROBE_PING, "probe_ping", 100 * NS_PER_MS, INNER,                                        \
+		"How long the small messages of one pair of hosts take together when `pawl "       \
+		"net` measures.")                                                                  \
 	X(PROBE_LOOK, "probe_look", 200 * NS_PER_MS, INNER,                                        \
 		"Between two looks of `pawl net` whether it is to stop.")                          \
 	X(SHM_LOOK, "shm_look", NS_PER_MS / 10, INNER,                                             \

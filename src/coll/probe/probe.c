@@ -25,10 +25,7 @@
 #define SERIAL_HOSTS_MAX    8u /* with at most this many hosts, pairs are measured one at a time */
 #define FIRST_BYTES         (16u << 10) /* bytes of a message in the first attempt */
 #define PACE_ROUNDS         32u         /* rounds to which the time of a round is fitted */
-#define PAIR_S              0.2         /* seconds that the rounds of a pair take together */
-#define ALL_S               0.6         /* seconds that the rounds of an all-to-all take together */
 #define TRIES               3u  /* attempts for a slow pair, at most; attempts for an all-to-all */
-#define PING_S              0.1 /* seconds that pings take together */
 #define SMALL_MESSAGE_BYTES 64u /* bytes of a small message: a granule of a vector */
 #define GROWTH              8.0 /* largest growth of the length from one attempt to the next */
 
@@ -48,6 +45,11 @@ struct probe {
 	uint64_t *gathered;       /* owned; per rank: bits of a double, little endian */
 	double ends_s[ORDER_ROUNDS_MAX]; /* per round: when it ended, or its duration */
 };
+
+static double seconds_of(enum times_name name)
+{
+	return (double)times_ns(name) / (double)NS_PER_S;
+}
 
 static int probe_init(struct probe *probe, struct pawl_group *group, const atomic_bool *stop,
 	struct pawl_err *err)
@@ -382,7 +384,7 @@ static int measure_latency(struct probe *probe, struct coll_survey *survey, uint
 
 	if (rv == 0) {
 		seconds = measured_by(probe, a);
-		order.rounds = count_rounds(PING_S, 2 * seconds, 8);
+		order.rounds = count_rounds(seconds_of(TIME_PROBE_PING), 2 * seconds, 8);
 		rv = give_order(probe, &order, err);
 	}
 	if (rv == 0) {
@@ -450,7 +452,7 @@ static int measure_pairs(struct probe *probe, struct coll_survey *survey, struct
 		if ((few && order.a == order.b) || !needs_measuring(survey, order)) {
 			continue;
 		}
-		rv = measure_stream(probe, &order, PAIR_S, err);
+		rv = measure_stream(probe, &order, seconds_of(TIME_PROBE_PAIR), err);
 		for (uint32_t p = 0; p < survey->n * survey->n && rv == 0; p++) {
 			record_pair(survey, probe, &order, p / survey->n, p % survey->n);
 		}
@@ -468,7 +470,7 @@ static int measure_all(struct probe *probe, struct coll_survey *survey, struct p
 
 	survey->all_small_s = measured_by(probe, PAWL_ANY_RANK);
 	for (uint32_t i = 0; i < TRIES && rv == 0; i++) {
-		rv = measure_stream(probe, &order, ALL_S, err);
+		rv = measure_stream(probe, &order, seconds_of(TIME_PROBE_ALL), err);
 		rates[i] = (double)(survey->n - 1) * (double)order.len_bytes /
 			measured_by(probe, PAWL_ANY_RANK);
 	}

@@ -13,6 +13,7 @@
 #include "seed.h"
 #include "test_coll_heartbeat.h"
 #include "test_coll_host.h"
+#include "times.h"
 #include "within.h"
 
 #include <arpa/inet.h>
@@ -330,5 +331,6 @@ int main(void)
 	};
 
 	bear_silence();
+	test_times("probe_pair=0.03,probe_all=0.06,probe_ping=0.01"); /* how much is measured */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

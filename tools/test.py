@@ -190,6 +190,8 @@ def main() -> int:
     os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     seed = os.environ.setdefault("PAWL_TEST_SEED", str(random.SystemRandom().randrange(1 << 32)))
     c_tests.share_cache()
+    # Each process would compile what it imports, and pytest the tests' assertions.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     BUILD.mkdir(exist_ok=True)
     actions: dict[str, Callable[[], None]] = {"list": list_tests, "record": records.record}
     for option, act in actions.items():

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
 import pawl
 import program
@@ -121,6 +119,9 @@ def test_a_damaged_tag_is_put_aside_and_the_older_one_restored(root: Path, tmp_p
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_controls_miss_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.load and DCP miss some of these flips, which proves that the flips are real."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+
     rng = random.Random(SEED)
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     torch.save(make(2), tmp_path / "control.pt")

@@ -15,20 +15,16 @@ import packages
 import program
 import ranks
 
-pytest.importorskip("accelerate")
-pytest.importorskip("pawl._core")
+packages.require("accelerate", "pawl._core")
 program.find()
 
-from accelerate import Accelerator  # noqa: E402
-from accelerate.state import AcceleratorState  # noqa: E402
-from accelerate.utils import ProjectConfiguration  # noqa: E402
-
-import pawl.integrations.accelerate as pawl_accelerate  # noqa: E402
 from pawl import PawlError, _start  # noqa: E402
 from pawl.engine import Engine  # noqa: E402
 from pawl.integrations import _whole  # noqa: E402
 from starting import Processes, check_starts  # noqa: E402
 
+accelerate = packages.Lazy("accelerate")
+pawl_accelerate = packages.Lazy("pawl.integrations.accelerate")
 FILES = {"model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"}
 OURS = {".pawl", "complete.txt"}
 
@@ -37,12 +33,12 @@ OURS = {".pawl", "complete.txt"}
 def enabled() -> Iterator[None]:
     """Enables Pawl's Accelerate integration for this module's tests only."""
     changed = ("save_state", "load_state", "end_training")
-    originals = {name: getattr(Accelerator, name) for name in changed}
+    originals = {name: getattr(accelerate.Accelerator, name) for name in changed}
     pawl_accelerate.enable()
     yield
     pawl_accelerate.close()
     for name, original in originals.items():
-        setattr(Accelerator, name, original)
+        setattr(accelerate.Accelerator, name, original)
     pawl_accelerate._options.clear()
 
 
@@ -50,12 +46,12 @@ class Job:
     """A model in training; its weights are a function of the number of steps."""
 
     def __init__(self, folder: Path, total_limit: int | None = None, cpu: bool = True) -> None:
-        project = ProjectConfiguration(
+        project = accelerate.utils.ProjectConfiguration(
             str(folder),
             automatic_checkpoint_naming=total_limit is not None,
             total_limit=total_limit,
         )
-        self.accelerator = Accelerator(cpu=cpu, project_config=project)
+        self.accelerator = accelerate.Accelerator(cpu=cpu, project_config=project)
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Dropout())
         optimizer = torch.optim.AdamW(model.parameters())
@@ -96,7 +92,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_saved_and_loaded_on_a_device(tmp_path: Path) -> None:
-    AcceleratorState._reset_state(True)
+    accelerate.state.AcceleratorState._reset_state(True)
     try:
         job = Job(tmp_path, cpu=False)
         assert job.accelerator.device.type == "cuda"
@@ -107,7 +103,7 @@ def test_saved_and_loaded_on_a_device(tmp_path: Path) -> None:
         again.accelerator.load_state(tmp_path / "root/five")
         assert same(again.train(4), wanted)
     finally:
-        AcceleratorState._reset_state(True)
+        accelerate.state.AcceleratorState._reset_state(True)
 
 
 def test_folder_is_read_by_accelerate_alone(tmp_path: Path) -> None:
@@ -117,7 +113,7 @@ def test_folder_is_read_by_accelerate_alone(tmp_path: Path) -> None:
     wanted = job.train(4)
     pawl_accelerate.wait()
     again = Job(tmp_path)
-    Accelerator.load_state.__wrapped__(again.accelerator, tmp_path / "root/five")
+    accelerate.Accelerator.load_state.__wrapped__(again.accelerator, tmp_path / "root/five")
     assert same(again.train(4), wanted)
 
 
@@ -198,7 +194,7 @@ def test_damaged_checkpoint_is_refused(
     job = Job(tmp_path, total_limit=3)
     save = job.accelerator.save_state
     if what == "stock":
-        save = Accelerator.save_state.__wrapped__.__get__(job.accelerator)
+        save = accelerate.Accelerator.save_state.__wrapped__.__get__(job.accelerator)
     weights = []
     for _ in range(3):
         weights.append(job.train(2))

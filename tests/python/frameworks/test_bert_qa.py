@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import packages
 import program
 import qa_files
 import waits
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-pytest.importorskip("pawl._core")
+packages.require("transformers", "accelerate", "pawl._core")
 program.find()
 
-import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
 from bert_job import ENV, EXAMPLE, GUIDE, LIMIT_S, SHORT, Job, wandb_rows  # noqa: E402
@@ -49,7 +47,8 @@ def log_job(local: Path, output: Path, name: str, until: int = 0) -> Job:
 
 
 def same_weights(a: Path, b: Path) -> bool:
-    a, b = (safetensors.torch.load_file(path / "model.safetensors") for path in (a, b))
+    load_file = packages.Lazy("safetensors.torch").load_file
+    a, b = (load_file(path / "model.safetensors") for path in (a, b))
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 

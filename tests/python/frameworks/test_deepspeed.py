@@ -22,7 +22,7 @@ import ranks
 from conftest import SEED
 from starting import Processes, check_starts
 
-pytest.importorskip("deepspeed")
+packages.require("deepspeed")
 
 SCRIPT = Path(__file__).with_name("deepspeed_job.py")
 KILLS = Path(__file__).with_name("deepspeed_kills.py")

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 import buckets
+import packages
 import program
 import waits
 from buckets import Server
 from conftest import SEED
 from pawl import _core
 
-pytest.importorskip("transformers")
+packages.require("transformers")
 
 pytestmark = pytest.mark.slow
 

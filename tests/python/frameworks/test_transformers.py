@@ -20,21 +20,18 @@ import packages
 import program
 from ranks import free_port
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-pytest.importorskip("pawl._core")
+packages.require("transformers", "accelerate", "pawl._core")
 program.find()
 
-import safetensors.torch  # noqa: E402
-from transformers import BertForQuestionAnswering, Trainer, TrainerCallback  # noqa: E402
-
-import pawl.integrations.transformers as pawl_trainer  # noqa: E402
-import small_trainer  # noqa: E402
 from pawl import PawlError  # noqa: E402
 from pawl.engine import Engine  # noqa: E402
 from pawl.integrations import _whole  # noqa: E402
 
-SCRIPT = Path(small_trainer.__file__)
+transformers = packages.Lazy("transformers")
+safetensors_torch = packages.Lazy("safetensors.torch")
+pawl_trainer = packages.Lazy("pawl.integrations.transformers")
+small_trainer = packages.Lazy("small_trainer")
+SCRIPT = Path(__file__).with_name("small_trainer.py")
 FILES = {
     "config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt",
     "trainer_state.json", "training_args.bin",
@@ -48,12 +45,13 @@ TABLES = {"checkpointHistories.csv", "checkpointEvents.csv"}
 def enabled() -> Iterator[None]:
     """Enables Pawl's integration for this module's tests only."""
     originals = {
-        name: getattr(Trainer, name) for name in ("train", "_save_checkpoint", "_load_best_model")
+        name: getattr(transformers.Trainer, name)
+        for name in ("train", "_save_checkpoint", "_load_best_model")
     }
     pawl_trainer.enable()
     yield
     for name, original in originals.items():
-        setattr(Trainer, name, original)
+        setattr(transformers.Trainer, name, original)
     pawl_trainer._options.clear()
 
 
@@ -93,7 +91,7 @@ def test_started_by_pawl_run(
     caplog.set_level("INFO", "pawl")
     begun: list[int] = []
 
-    class Begun(TrainerCallback):
+    class Begun(transformers.TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, *_: Any, **more: Any) -> None:
             begun.append(state.global_step)
 
@@ -151,7 +149,7 @@ def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str
         theirs, ours = (root / f"checkpoint-{step}" for root in (output, tmp_path / "out"))
         assert names(theirs) == FILES
         assert names(ours) == FILES | OURS
-        a, b = (safetensors.torch.load_file(p / "model.safetensors") for p in (theirs, ours))
+        a, b = (safetensors_torch.load_file(p / "model.safetensors") for p in (theirs, ours))
         assert a.keys() == b.keys()
         assert all(torch.equal(a[name], b[name]) for name in a)
         for name in ("optimizer.pt", "scheduler.pt"):
@@ -189,7 +187,7 @@ def test_resuming_waits_for_what_is_on_its_way(
 @pytest.mark.real_interpreters
 def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, str]) -> None:
     small_trainer.trainer(tmp_path / "read").train()
-    BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
+    transformers.BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
     assert run(tmp_path / "out", "--pawl", "--die-at=15") == ""
     await_12(tmp_path / "out")
     code = "import sys; sys.modules['pawl'] = None; sys.argv = sys.argv[1:]\n"
@@ -390,7 +388,7 @@ def test_a_best_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
 def test_callback_that_reads_the_checkpoint_finds_it(tmp_path: Path) -> None:
     found = []
 
-    class Upload(TrainerCallback):
+    class Upload(transformers.TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             found.append(names(tmp_path / f"out/checkpoint-{state.global_step}"))
 
@@ -435,7 +433,7 @@ def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     assert 8 <= last < 12  # all ranks stop at the same step, and so not at once
 
 
-def saves_folders(one: Trainer) -> Trainer:
+def saves_folders(one: Any) -> Any:
     """Makes one save folders, as PEFT does with two adapters, and sentence-transformers with its
     modules."""
     save = one._save
@@ -489,7 +487,7 @@ def test_oldest_release(tmp_path: Path, release: str) -> None:
 def test_after_training_all_is_there_and_the_rest_deleted(tmp_path: Path) -> None:
     """The same must be true when the last step is not saved."""
 
-    class Twice(TrainerCallback):
+    class Twice(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_save = state.global_step in (22, 23)
 

@@ -5,8 +5,11 @@ A test that needs one runs a child process with `env=with_package("deepspeed", "
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,24 @@ import program
 
 FOLDERS = Path(__file__).parents[3] / "build/pkgs"
 LONG = bool(os.environ.get("PAWL_LONG"))
+
+
+def require(*names: str) -> None:
+    """Skips the module that calls this if a package is not here. Imports none: each of the workers
+    loads all modules, and runs the tests of a few."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"could not import {name!r}", allow_module_level=True)
+
+
+class Lazy:
+    """A module that is imported when a test uses it, as those of large frameworks are."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
 
 
 def levels() -> dict[str, str]:

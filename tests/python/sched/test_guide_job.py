@@ -31,6 +31,7 @@ import pytest
 
 import bert_job
 import buckets
+import packages
 import program
 import qa_files
 import waits
@@ -38,11 +39,9 @@ from bert_job import EXAMPLE, wandb_rows
 from buckets import BUCKET, Server
 from cluster import Cluster, cluster
 from conftest import SEED, SUMMARY
-from packages import LONG
 from pawl import _core
 
-pytest.importorskip("accelerate")
-pytest.importorskip("wandb")
+packages.require("accelerate", "wandb")
 
 WHERE = "examples/pytorch/question-answering"
 DISK = Path("/checkpoint")  # the guide's
@@ -373,7 +372,7 @@ def steps_of(rows: list[dict[str, object]]) -> set[object]:
     return {row["train/global_step"] for row in rows}
 
 
-@pytest.mark.skipif(not LONG, reason="half an hour: make test-long")
+@pytest.mark.skipif(not packages.LONG, reason="half an hour: make test-long")
 @qa_files.needed
 def test_it_survives_the_loss_of_its_nodes(
     home: Path, server: Server, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

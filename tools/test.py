@@ -4,9 +4,9 @@ skipped.
 
 Stages: lint; gcc (build, C tests); asan (clang, address and undefined-behaviour sanitizers); tsan
 (clang, thread sanitizer); python (pytest against the installed package); in full and long runs also
-the Python tests on other releases of torch (tools/torches.txt): oldest (some), newest (all). A test
-that runs in three builds counts three times; a lint tool counts once; a build counts only when it
-fails.
+the Python tests on other releases of torch (tools/torches.txt): oldest (some), newest (all). The
+compilers and clang-tidy work ahead, on cores that waiting tests leave idle. A test that runs in
+three builds counts three times; a lint tool counts once; a build counts only when it fails.
 
 A run takes all quick tests and an eighth of the slow ones, by the hash of the files (--full: all).
 A test that only missed a time limit runs once more, alone, after the others, with four times its
@@ -20,11 +20,13 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from suite import c_tests, lint, py_tests, records, tiers
+from suite.ahead import Ahead
 from suite.command import BUILD
 from suite.cpu import CpuMeter
 from suite.outcome import Late, Outcome
@@ -51,12 +53,28 @@ class Suite:
         self.stages: dict[str, Outcome] = {}
         self.second: list[str] = []  # passed on their second run: the first failure
 
-    def run_stage(self, name: str) -> Outcome:
+    def work_ahead(self, names: list[str]) -> Ahead:
+        """Begins to compile, and then clang-tidy, for these stages."""
+        jobs = {
+            n: partial(c_tests.compile_c, c_tests.BUILDS[n]) for n in names if n in c_tests.BUILDS
+        }
+        if "lint" in names:
+            jobs["clang-tidy"] = partial(lint.run_clang_tidy, self.long)
+        return Ahead(jobs)
+
+    def run_stage(self, name: str, ahead: Ahead) -> Outcome:
         if name == "lint":
-            return lint.run_lint(everything=self.long, full=self.full)
+            return lint.run_lint(full=self.full)
         if name in c_tests.BUILDS:
             build = c_tests.BUILDS[name]
-            return c_tests.run_c(build, self.long, self.choice, self.meter, self.name)
+            outcome = ahead.take(name)
+            if outcome.failed:
+                return outcome
+            if name == "gcc" and not self.name:
+                outcome.add(records.compare_inventory(records.count_c(), "c"))
+                outcome.add(records.check_quick_c(c_tests.list_programs(build)))
+            outcome.add(c_tests.run_c(build, self.long, self.choice, self.meter, self.name))
+            return outcome
         torch = TORCHES[name]
         outcome = py_tests.run_python(self.long, self.choice, self.meter, self.name, torch)
         if torch is py_tests.OURS and not self.name and not self.long:
@@ -65,12 +83,14 @@ class Suite:
         return outcome
 
     def run(self, names: list[str]) -> None:
-        """Runs the stages one after another: each keeps all cores busy by itself."""
+        """Runs the stages one after another. The CPU seconds of each are those of all processes
+        meanwhile, also of those that work ahead."""
+        ahead = self.work_ahead(names)
         lines = []
         for name in names:
             say(f"\n==== {name}")
             start, cpu_s = time.monotonic(), self.cpu.seconds()
-            outcome = self.run_stage(name)
+            outcome = self.run_stage(name, ahead)
             if not self.name:
                 outcome.add(records.check_skips(name, outcome))
             wall_s, cpu_s = time.monotonic() - start, self.cpu.seconds() - cpu_s
@@ -78,6 +98,8 @@ class Suite:
             say(f"---- {line}")
             lines.append(line)
             self.stages[name] = outcome
+        if "lint" in names:
+            self.stages["lint"].add(ahead.take("clang-tidy"))
         records.remember({k: c for o in self.stages.values() for k, c in o.costs.items()})
         say("\n==== stages\n" + "\n".join(lines))
 

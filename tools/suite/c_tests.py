@@ -18,7 +18,7 @@ from suite.stalls import StallMeter
 from suite.tiers import SLOW, Choice
 
 SKIP_STATUS = 77
-PROCESSES = 6  # programs side by side: many only wait
+PROCESSES = 8  # programs side by side: many only wait
 RERUN_FACTOR = 4  # factor of waiting times when a late test runs again
 
 
@@ -215,16 +215,19 @@ def run_programs(
     return outcome
 
 
-def run_c(
-    build: Build, long: bool, choice: Choice, meter: StallMeter | None = None, name: str = ""
-) -> Outcome:
-    """Builds, and runs the tests that a run takes. name: only tests whose names contain it."""
+def compile_c(build: Build) -> Outcome:
+    """Compiles a build. Its outcome counts nothing unless it fails."""
     problem = configure(build)
     if problem:
         return failure(f"{build.name}: meson setup", problem)
-    status, output = command.run(["ninja", "-C", f"build/{build.name}", "--quiet"])
-    if status != 0:
-        return failure(f"{build.name}: build", output)
+    status, output = command.run([*command.IDLE, "ninja", "-C", f"build/{build.name}", "--quiet"])
+    return failure(f"{build.name}: build", output) if status != 0 else Outcome()
+
+
+def run_c(
+    build: Build, long: bool, choice: Choice, meter: StallMeter | None = None, name: str = ""
+) -> Outcome:
+    """Runs the tests of a build that a run takes. name: only tests whose names contain it."""
     programs = list_programs(build)
     taken = [
         program

@@ -14,6 +14,9 @@ COMMAND_SECONDS_MAX = 3600  # limit of one command: a hang must end as a failure
 LONG_FACTOR = 20  # factor of --long for the limits of tests and commands
 
 
+IDLE = ["nice", "-n", "19"]  # words before a command whose process takes only idle cores
+
+
 def run(
     command: list[str], env: dict[str, str] | None = None, live: bool = False
 ) -> tuple[int, str]:

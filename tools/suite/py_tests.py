@@ -16,7 +16,7 @@ from suite.outcome import Cost, Outcome, failure, late, skip
 from suite.stalls import StallMeter
 from suite.tiers import NONE, Choice
 
-WORKERS = 6  # pytests side by side: most tests wait for processes, timers and the disk
+WORKERS = 8  # pytests side by side: most tests wait for processes, timers and the disk
 STAGE = "python"
 
 

@@ -108,7 +108,6 @@ def test_last_line_is_the_count_and_failures_come_before(
 def test_stage_without_a_test_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (c_tests, py_tests):
         monkeypatch.setattr(module, "BUILD", tmp_path)
-    monkeypatch.setattr(c_tests, "configure", lambda build: "")
     monkeypatch.setattr(c_tests, "list_programs", lambda build: {"x": False})
     monkeypatch.setattr(command, "run", lambda *a, **k: (0, ""))
     every = tiers.Choice()
@@ -258,7 +257,10 @@ def test_tests_on_another_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     py_tests.run_again(late.name, False, OTHER)
     (words, env), (again, _) = asked
     python = str(folder / "bin/python")
-    assert words[0] == again[0] == python and f"--tx=6*popen//python={python}" in words
+    assert (
+        words[0] == again[0] == python
+        and f"--tx={py_tests.WORKERS}*popen//python={python}" in words
+    )
     assert words[-2:] == ["tests/python/test_a.py", "tests/python/test_b.py"]
     assert env["PATH"].startswith(f"{folder}/bin:") and env["PAWL_TEST_TORCH"] == "oldest"
     assert not any(tiers.Choice(int(env["PAWL_TEST_SLOW"][0])).takes(str(n)) for n in range(99))

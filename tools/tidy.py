@@ -140,6 +140,7 @@ PURE_FILES = {
     "src/engine/local/plain.c",
     "src/engine/k8s/exec_credential.c",
     "src/engine/k8s/json_lines.c",
+    "src/engine/k8s/kube_json.c",
     "src/engine/k8s/kube_node.c",
     "src/engine/k8s/kube_pod.c",
     "src/engine/k8s/kubeconfig.c",

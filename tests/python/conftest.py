@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import importlib
 import importlib.util
 import json
@@ -157,6 +158,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken.sort(key=lambda item: -seconds.get(records.file_of(item.nodeid), 0.0))
     # the sort is stable: tests of a file stay together
     items[:] = taken
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector a million objects of modules: it took 0.2 s a time."""
+    gc.collect()
+    gc.freeze()
 
 
 SUMMARY: list[str] = []  # measurements without a bound, printed at the end

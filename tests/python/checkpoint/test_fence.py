@@ -25,6 +25,14 @@ from pawl._ckpt import _fence
 WIDTH = 256  # 256 KiB a weight: above the size that is copied at once
 
 
+@pytest.fixture(scope="module", autouse=True)
+def light() -> None:
+    """Spares the tests' own collections what the first optimizer of a process imports."""
+    training()
+    gc.collect()
+    gc.freeze()
+
+
 def training(
     kind: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW, **options: Any
 ) -> tuple[nn.Module, torch.optim.Optimizer]:

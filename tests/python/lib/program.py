@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def script(name: str) -> Path:
     return found
 
 
+@cache
 def find() -> str:
     """Returns the path of the program; skips the calling test module if there is none."""
     program = _agent.find_program()

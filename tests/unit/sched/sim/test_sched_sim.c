@@ -186,6 +186,18 @@ static void all_adds_up(void **state)
 	}
 }
 
+/* Leaves out the padding behind each result. */
+static bool same_results(const struct sched_outcome *a, const struct sched_outcome *b)
+{
+	size_t n = offsetof(struct sched_job_result, restarts) + sizeof(a->results->restarts);
+	bool same = true;
+
+	for (uint32_t j = 0; j < JOBS; j++) {
+		same = same && memcmp(&a->results[j], &b->results[j], n) == 0;
+	}
+	return same;
+}
+
 static void a_seed_gives_the_same_numbers(void **state)
 {
 	const struct sched_policy_entry entry = {&even, true, false};
@@ -200,10 +212,12 @@ static void a_seed_gives_the_same_numbers(void **state)
 		assert_int_equal(run(&first, policy, first_seed, &usual, &err), 0);
 		assert_int_equal(run(&again, policy, first_seed, &usual, &err), 0);
 		assert_int_equal(run(&other, policy, first_seed + 1, &usual, &err), 0);
-		assert_memory_equal(first.results, again.results, JOBS * sizeof(*first.results));
-		assert_memory_not_equal(first.results, other.results,
-			JOBS * sizeof(*first.results));
-		assert_memory_equal(&first.metrics, &again.metrics, sizeof(first.metrics));
+		assert_true(same_results(&first, &again));
+		assert_false(same_results(&first, &other));
+		assert_memory_equal(&first.metrics, &again.metrics,
+			offsetof(struct sched_metrics, rounds));
+		assert_int_equal(first.metrics.rounds, again.metrics.rounds);
+		assert_int_equal(first.metrics.outside, again.metrics.outside);
 		sched_outcome_deinit(&first);
 		sched_outcome_deinit(&again);
 		sched_outcome_deinit(&other);

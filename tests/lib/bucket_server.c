@@ -14,6 +14,7 @@
  *                                   keys are
  *   ignore 0|1                      whether conditions of PUTs are ignored
  *   fill N FOLDER                   puts N small objects, as a root with so many tags has them
+ *   idle                            waits until all connections are closed
  *   reset                           begins to count anew
  *   counts                          requests by their kind, uploads that are open, blocks of
  *                                   Azure's that are in no blob, and seconds of CPU, as JSON
@@ -144,6 +145,8 @@ static bool obey(struct s3_server *server, const char *line)
 		fill(server, n, folder);
 	} else if (strcmp(line, "reset\n") == 0) {
 		s3_server_reset(server);
+	} else if (strcmp(line, "idle\n") == 0) {
+		s3_server_wait_idle(server);
 	} else if (!change(server, line)) {
 		return false;
 	}
